@@ -238,7 +238,14 @@ async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[
         return await _thread(call, deployments.key_of(found.id, sent.thread_id))
     if not named:
         return {}
-    key = _key(call, named.pop())
+    name = named.pop()
+    try:
+        key = SessionKey.parse(name)
+    except InvalidKey:
+        if not name.isprintable() or len(name) > 256:
+            message = "session_id has 1 to 256 printable characters, or is a session key."
+            raise invalid(message, code="bad_session_id") from None
+        key = SessionKey.api(call.key.name, name)
     if key.scope in _WITHOUT_JOBS:
         raise invalid("A job cannot run in a session of the terminal.", code="bad_session_id", param="session_id")
     if key.scope == "api" and key.api_key != call.key.name and call.key.name != LOCAL_KEY:
@@ -258,25 +265,13 @@ async def _thread(call: ApiCall[Any, Any], key: SessionKey) -> dict[str, Any]:
     return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
 
 
-def _key(call: ApiCall[Any, Any], session_id: str) -> SessionKey:
-    try:
-        return SessionKey.parse(session_id)
-    except InvalidKey:
-        pass
-    if not session_id.isprintable() or len(session_id) > 256:
-        raise invalid("session_id has 1 to 256 printable characters, or is a session key.", code="bad_session_id")
-    return SessionKey.api(call.key.name, session_id)
-
-
 @endpoint("GET", "/api/jobs", "The jobs", tag="Jobs", scopes=(Scope.ADMIN,), responses={200: JobList})
 async def list_jobs(call: ApiCall[NoFields, JobsQuery]) -> EndpointAnswer:
-    return EndpointAnswer(body=await call.server.app.database.read(_list, call.query.include_disabled))
+    def listed(conn: Connection) -> JobList:  # in the reader's thread: three times to come of each take a while
+        found = jobs.listing(conn, include_disabled=call.query.include_disabled)
+        return JobList(jobs=[JobBody.of(job) for job in found])
 
-
-def _list(
-    conn: Connection, include_disabled: bool
-) -> JobList:  # in the reader's thread: three times to come of each take a while
-    return JobList(jobs=[JobBody.of(job) for job in jobs.listing(conn, include_disabled=include_disabled)])
+    return EndpointAnswer(body=await call.server.app.database.read(listed))
 
 
 def _answer(job: Job) -> EndpointAnswer:
@@ -307,35 +302,28 @@ async def get_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
     job, app = await _job(call), call.server.app
     sent, now = call.body.model_dump(exclude_unset=True), app.clock()
+    values: dict[str, Any] = {name: sent[name].strip() for name in ("name", "prompt") if sent.get(name)}
+
+    def change(conn: Connection) -> Job:
+        """Changes the columns, then resumes or pauses the job. All of it happens or nothing."""
+        changed = jobs.change(conn, job.id, values, now)
+        if sent.get("enabled") is None:
+            return changed
+        return jobs.resume(conn, job.id, now) if sent["enabled"] else jobs.pause(conn, job.id)
+
     try:
-        values = _changed(call, job, sent, now)
-        return _answer(await app.database.write(_change, job.id, values, sent.get("enabled"), now))
+        zone, schedule = require_zone(sent.get("timezone") or job.timezone), job.schedule
+        if sent.get("timezone"):
+            values["timezone"] = zone
+        if sent.get("schedule"):
+            schedule = values["schedule"] = parse_schedule(sent["schedule"], zone, now)
+        if "repeat" in sent or sent.get("schedule"):
+            values["repeat_times"] = require_repeat(sent.get("repeat", job.repeat_times), schedule)
+        if sent.get("deliver"):
+            values["deliver"] = require_target(sent["deliver"], app.config.platforms.in_use())
+        return _answer(await app.database.write(change))
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
-
-
-def _change(conn: Connection, job_id: str, values: dict[str, Any], enabled: bool | None, now: int) -> Job:
-    """Changes the columns, then resumes or pauses the job. All of it happens or nothing. Raises Invalid."""
-    changed = jobs.change(conn, job_id, values, now)
-    if enabled is None:
-        return changed
-    return jobs.resume(conn, job_id, now) if enabled else jobs.pause(conn, job_id)
-
-
-def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) -> dict[str, Any]:
-    """Returns the columns that these fields change. Raises Invalid."""
-    values = {name: sent[name].strip() for name in ("name", "prompt") if sent.get(name)}
-    zone = require_zone(sent.get("timezone") or job.timezone)
-    schedule = job.schedule
-    if sent.get("timezone"):
-        values["timezone"] = zone
-    if sent.get("schedule"):
-        schedule = values["schedule"] = parse_schedule(sent["schedule"], zone, now)
-    if "repeat" in sent or sent.get("schedule"):
-        values["repeat_times"] = require_repeat(sent.get("repeat", job.repeat_times), schedule)
-    if sent.get("deliver"):
-        values["deliver"] = require_target(sent["deliver"], call.server.app.config.platforms.in_use())
-    return values
 
 
 @endpoint(
@@ -409,8 +397,5 @@ async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 )
 async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return EndpointAnswer(body=SlotList(runs=await call.server.app.database.read(_slots, job)))
-
-
-def _slots(conn: Connection, job: Job) -> list[SlotBody]:
-    return [SlotBody.of(slot, said) for slot, said in jobs.slots_with_output(conn, job.id)]
+    found = await call.server.app.database.read(jobs.slots_with_output, job.id)
+    return EndpointAnswer(body=SlotList(runs=[SlotBody.of(slot, said) for slot, said in found]))

@@ -159,7 +159,10 @@ def endpoint(
 
 async def handle(endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
     """Checks the request against the declaration, calls the endpoint, and writes its answer."""
-    path = _path(request)
+    path = dict(request.match_info)
+    for name, value in path.items():
+        if name in PARAMETERS and re.fullmatch(PARAMETERS[name], value) is None:
+            raise not_found(name.removesuffix("_id"))
     query = validate(endpoint.query, dict(request.query))
     async with _body(endpoint, server, request, key) as read:
         call = ApiCall(
@@ -228,10 +231,3 @@ def body_rules(server: ServerState, key: CallerKey, limit: int) -> BodyRules:
 def needs_body(model: type[BaseModel]) -> bool:
     """Returns whether the model has a required field. Other requests may come without a body."""
     return any(field.is_required() for field in model.model_fields.values())
-
-
-def _path(request: web.Request) -> Mapping[str, str]:
-    for name, value in request.match_info.items():
-        if name in PARAMETERS and re.fullmatch(PARAMETERS[name], value) is None:
-            raise not_found(name.removesuffix("_id"))
-    return dict(request.match_info)

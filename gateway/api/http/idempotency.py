@@ -89,24 +89,22 @@ def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
 async def run_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str], *, of: Run | None = None) -> str:
     """Runs `change` unless this request did so before. Returns the id that `change` gave. `of`: the mark is deleted together with this run."""
     marked, app = mark(call), call.server.app
-    return await app.database.write(_run_once, marked, change, of, app.clock())
+    now = app.clock()
 
-
-def _run_once(
-    conn: Connection, marked: RequestMark, change: Callable[[Connection, int], str], of: Run | None, now: int
-) -> str:
-    before = marked.before(conn)
-    if before is not None:
-        return before.changed or ""
-    changed = change(conn, now)
-    if marked.fingerprint is None:
+    def once(conn: Connection) -> str:
+        before = marked.before(conn)
+        if before is not None:
+            return before.changed or ""
+        changed = change(conn, now)
+        if marked.fingerprint is not None:
+            note = InboxRow(
+                dedup_key=marked.key,
+                session_key=of.session_key if of else inbox.NOTES,
+                kind=InboxKind.COMMAND,
+                changed=changed,
+                fingerprint=marked.fingerprint,
+            )
+            inbox.put(conn, note, now, outcome=InboxOutcome.EXECUTED, run_id=of.id if of else None)
         return changed
-    note = InboxRow(
-        dedup_key=marked.key,
-        session_key=of.session_key if of else inbox.NOTES,
-        kind=InboxKind.COMMAND,
-        changed=changed,
-        fingerprint=marked.fingerprint,
-    )
-    inbox.put(conn, note, now, outcome=InboxOutcome.EXECUTED, run_id=of.id if of else None)
-    return changed
+
+    return await app.database.write(once)

@@ -88,13 +88,34 @@ def _name(model: type[BaseModel]) -> str:
     return model.__name__
 
 
+_HEADERS: dict[str, JSON] = {
+    "X-Hermes-Session-Id": {"type": "string", "pattern": "^[!-~]([ -~]{0,254}[!-~])?$"},
+    "Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,256}$"},
+    "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+}
+
+
 def _operation(each: Endpoint, refs: Any, schemas: JSON) -> JSON:
+    query = schemas[refs[each.query, "validation"]["$ref"].rpartition("/")[2]]
+    fields: JSON = query.get("properties", {})
+    parameters: list[JSON] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": PARAMETERS[name]}}
+        for name in re.findall(r"{(\w+)}", each.path)
+    ]
+    parameters += [
+        {"name": name, "in": "query", "required": name in query.get("required", ()), "schema": _not_null(field)}
+        for name, field in fields.items()
+    ]
+    parameters += [
+        {"name": name, "in": "header", "required": False, "description": text, "schema": _HEADERS[name]}
+        for name, text in each.headers.items()
+    ]
     operation: JSON = {
         "operationId": each.function.__name__,
         "summary": each.summary,
         "tags": [each.tag],
-        "parameters": [*_in_path(each), *_in_query(each, refs, schemas), *_in_headers(each)],
-        "responses": {**_responses(each, refs), **_refusals(each)},
+        "parameters": parameters,
+        "responses": _responses(each, refs),
         "security": [{"key": []}] if each.access is EndpointAccess.KEY else [],
     }
     if each.body is not None:
@@ -106,46 +127,9 @@ def _operation(each: Endpoint, refs: Any, schemas: JSON) -> JSON:
     return operation
 
 
-def _in_path(each: Endpoint) -> list[JSON]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": PARAMETERS[name]}}
-        for name in re.findall(r"{(\w+)}", each.path)
-    ]
-
-
-def _in_query(each: Endpoint, refs: Any, schemas: JSON) -> list[JSON]:
-    schema = schemas[refs[each.query, "validation"]["$ref"].rpartition("/")[2]]
-    needed = schema.get("required", ())
-    fields: JSON = schema.get("properties", {})
-    return [
-        {"name": name, "in": "query", "required": name in needed, "schema": _not_null(field)}
-        for name, field in fields.items()
-    ]
-
-
-def _not_null(field: JSON) -> JSON:
-    """Returns the schema of a query field without `null`, which a query cannot send."""
-    options: list[JSON] = [option for option in field.get("anyOf", ()) if option != {"type": "null"}]
-    rest = {name: value for name, value in field.items() if name not in {"anyOf", "default", "title"}}
-    return {**rest, **options[0]} if len(options) == 1 else rest
-
-
-_HEADERS: dict[str, JSON] = {
-    "X-Hermes-Session-Id": {"type": "string", "pattern": "^[!-~]([ -~]{0,254}[!-~])?$"},
-    "Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,256}$"},
-    "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,15}$"},
-}
-
-
-def _in_headers(each: Endpoint) -> list[JSON]:
-    return [
-        {"name": name, "in": "header", "required": False, "description": text, "schema": _HEADERS[name]}
-        for name, text in each.headers.items()
-    ]
-
-
 def _responses(each: Endpoint, refs: Any) -> JSON:
-    answers: JSON = {}
+    """Returns the endpoint's answers, then the errors that any request may get, and the endpoint's own."""
+    found: JSON = {}
     for status, model in each.responses.items():
         answer: JSON = {"description": _REASONS[status]}
         if isinstance(model, str):
@@ -159,8 +143,14 @@ def _responses(each: Endpoint, refs: Any) -> JSON:
             }
         if each.streams and status == 200:
             answer.setdefault("content", {})[_EVENTS] = {"schema": _raw(_EVENTS)}
-        answers[str(status)] = answer
-    return answers
+        found[str(status)] = answer
+    errors = {400, 403, 404, 503, *each.refusals}
+    errors |= {401, 429} if each.access is not EndpointAccess.OPEN else set()
+    errors |= {415} if each.body is not None else set()
+    shape: JSON = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    for status in sorted(errors - set(each.responses)):
+        found[str(status)] = {"description": _REASONS[status], "content": shape, **_WITH.get(status, {})}
+    return found
 
 
 def _raw(media_type: str) -> JSON:
@@ -169,12 +159,8 @@ def _raw(media_type: str) -> JSON:
     return {} if "json" in media_type else {"type": "string"}
 
 
-def _refusals(each: Endpoint) -> JSON:
-    """Returns the errors that any request may get, and the endpoint's own."""
-    common = {400, 403, 404, 503} | ({401, 429} if each.access is not EndpointAccess.OPEN else set[int]())
-    with_body = {415} if each.body is not None else set[int]()
-    statuses = sorted({*common, *with_body, *each.refusals} - set(each.responses))
-    shape: JSON = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    return {
-        str(status): {"description": _REASONS[status], "content": shape, **_WITH.get(status, {})} for status in statuses
-    }
+def _not_null(field: JSON) -> JSON:
+    """Returns the schema of a query field without `null`, which a query cannot send."""
+    options: list[JSON] = [option for option in field.get("anyOf", ()) if option != {"type": "null"}]
+    rest = {name: value for name, value in field.items() if name not in {"anyOf", "default", "title"}}
+    return {**rest, **options[0]} if len(options) == 1 else rest

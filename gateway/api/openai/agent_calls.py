@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from sqlalchemy import Connection
 
@@ -29,18 +29,142 @@ from gateway.api.http.errors import ApiError, invalid, unavailable
 from gateway.api.http.idempotency import RequestMark, Retry, mark
 from gateway.api.http.server_state import ServerState
 from gateway.api.http.uploads import UploadedFiles, embedded, upload_in, uploaded_files
-from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed, finish_reason
 from gateway.observe.logging import get_logger
-from gateway.runs.live import LiveEvent
+from gateway.runs.live import LiveEvent, TextDeduplicator
 from gateway.runs.stateless import answer_once
 from sessions import inbox, runs, store
 from sessions.db.sql import lock
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.records import InboxMode, InboxRow, Message, Role, RunStatus, StopReason
+from sessions.records import CallOptions, InboxMode, InboxRow, Message, Role, RunStatus, StopReason
 from sessions.runs import Opening
 from sessions.runs.journal import CallState, call_state, of_call, texts_of_steps
 from sessions.topics import RunStarted, Topic, Touch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """`messages` is the whole transcript in the form of Chat Completions, without system messages: the options have those."""
+
+    messages: Sequence[JSON]
+    options: CallOptions
+
+
+AGENT = "hermes"
+"""The name under which the agent answers with the model that is configured."""
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+def finish_reason(reported: str) -> FinishReason:
+    """Reduces the endpoint's finish reason to those that callers know."""
+    match reported:
+        case "length" | "tool_calls" | "content_filter":
+            return reported
+        case _:
+            return "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeOutcome:
+    """`waiting`: the text is a question, and the next call answers it."""
+
+    text: str
+    tool_calls: Sequence[JSON] = ()
+    waiting: bool = False
+    finish_reason: FinishReason = "stop"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class TextFeed:
+    """The text of an answer as it is written, for one listener."""
+
+    def __init__(self) -> None:
+        self.has_text = False
+        self._pieces: list[str] = []
+        self._deduplicator = TextDeduplicator()
+        self._news = asyncio.Event()
+        self._gap = False
+
+    def on_event(self, event: LiveEvent) -> None:
+        match event.kind:
+            case "token":
+                if text := self._deduplicator.new_in(event.text):
+                    self._pieces.append(f"\n\n{text}" if self._gap else text)
+                    self._gap, self.has_text = False, True
+            case "afresh":
+                self._deduplicator.restart()
+            case "said":
+                self._gap = self.has_text
+                self._deduplicator.end_step()
+            case _:
+                return
+        self._news.set()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Waits for new text. Returns False when there was none in this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    def take(self) -> str:
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return text
+
+
+class Exchange(Protocol):
+    """A call that is being answered."""
+
+    @property
+    def feed(self) -> TextFeed: ...
+
+    @property
+    def id(self) -> str:
+        """Returns the id of the call. A call that is recognised as repeated has the id of the first one."""
+        ...
+
+    @property
+    def came_at(self) -> int:
+        """Returns when the call, or the first one that it repeats, arrived, in milliseconds."""
+        ...
+
+    async def outcome(self) -> ExchangeOutcome:
+        """Waits for the outcome and returns it. Raises ApiError when the call failed."""
+        ...
+
+
+async def text_pieces(exchange: Exchange, every: float) -> AsyncGenerator[str | ExchangeOutcome | None]:
+    """Yields new text as it is written, None after `every` seconds without text, and at the end the outcome. Raises ApiError."""
+    feed = exchange.feed
+    task = asyncio.create_task(exchange.outcome())
+    task.add_done_callback(lambda _: feed.wake())
+    try:
+        while not task.done():
+            in_time = await feed.wait(every)
+            if text := feed.take():
+                yield text
+            elif not in_time:
+                yield None
+        outcome = await task
+        if text := feed.take():  # written between the last look and the end
+            yield text
+        if not feed.has_text and outcome.text:
+            yield outcome.text
+        elif outcome.waiting:
+            yield f"\n\n{outcome.text}"
+        yield outcome
+    finally:
+        task.cancel()
+
 
 log = get_logger(__name__)
 
@@ -83,9 +207,8 @@ class SessionExchange:
 
     def __init__(self, server: ServerState, dedup_key: str) -> None:
         self.feed = TextFeed()
-        self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[
-            :24
-        ]  # so a repeated call gives the id of the first one
+        # So a repeated call gives the id of the first one.
+        self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
         self.came_at = 0
         self._server = server
         self._dedup_key = dedup_key
@@ -183,32 +306,20 @@ def outcome_of(found: CallState) -> ExchangeOutcome:
     if found.asked is not None:
         return replace(silent, text=found.asked.text, waiting=True)
     if run.status is RunStatus.ERROR:
-        raise _failed(found)
+        if run.error_code in {TOO_LONG, REFUSED}:
+            raise invalid(run.error or "The call failed.", code=run.error_code, param="messages")
+        error = unavailable(run.error or "The run failed.", code="run_failed")
+        # Client libraries would repeat the call by themselves: the message is in the conversation already and would be there twice.
+        error.headers["X-Should-Retry"] = "false"
+        raise error
     said = found.said
     text = (said.content if said is not None else None) or ""
     if found.handed_over and said is not None:
         left = {call.tool_call_id for call in found.handed_over}
         calls = [call for call in said.tool_calls or () if call["id"] in left]
         return replace(silent, text=text, tool_calls=calls, finish_reason="tool_calls")
-    return replace(silent, text=text, finish_reason=_reason(found))
-
-
-def _reason(found: CallState) -> FinishReason:
-    if found.run.withheld:
-        return "content_filter"
-    return "length" if found.run.stop_reason is StopReason.BUDGET else "stop"
-
-
-def _failed(found: CallState) -> ApiError:
-    """Returns the error of a failed run. It forbids client libraries to repeat the call by themselves: the message is in the
-    conversation already and would be there twice.
-    """
-    run = found.run
-    if run.error_code in {TOO_LONG, REFUSED}:
-        return invalid(run.error or "The call failed.", code=run.error_code, param="messages")
-    error = unavailable(run.error or "The run failed.", code="run_failed")
-    error.headers["X-Should-Retry"] = "false"
-    return error
+    reason = "content_filter" if run.withheld else "length" if run.stop_reason is StopReason.BUDGET else "stop"
+    return replace(silent, text=text, finish_reason=reason)
 
 
 @asynccontextmanager
@@ -260,20 +371,14 @@ def _accept(
         raise ApiError(
             429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
         )
-    if all(message.role is Role.TOOL for message in new.messages):
-        _require_open_call(conn, new.session_key, new.messages)
+    only_results = all(message.role is Role.TOOL for message in new.messages)
+    if only_results and runs.active(conn, new.session_key) is None and not inbox.count_unread(conn, new.session_key):
+        session = store.active(conn, new.session_key)
+        waiting = {call.tool_call_id for call in runs.handed_over(conn, session.id)} if session else set[str | None]()
+        if not any(message.tool_call_id in waiting for message in new.messages):
+            raise ApiError(409, "No tool call of this session waits for these results.", code="unknown_tool_call")
     runs.accept(conn, new, Opening(), now, may_approve=key.may_approve)
     return _Accepted(dedup_key=new.dedup_key, came_at=now, fresh=True)
-
-
-def _require_open_call(conn: Connection, key: str, messages: Sequence[Message]) -> None:
-    """Raises ApiError when the messages are tool results alone and no call waits for them."""
-    if runs.active(conn, key) is not None or inbox.count_unread(conn, key):
-        return
-    session = store.active(conn, key)
-    waiting = {call.tool_call_id for call in runs.handed_over(conn, session.id)} if session else set[str | None]()
-    if not any(message.tool_call_id in waiting for message in messages):
-        raise ApiError(409, "No tool call of this session waits for these results.", code="unknown_tool_call")
 
 
 def _new_messages(messages: Sequence[JSON]) -> Sequence[JSON]:
@@ -326,8 +431,12 @@ class StatelessExchange:
         try:
             # Shielded, so that below a wait that is cancelled differs from work that is cancelled because the caller has left.
             given = await asyncio.shield(self.task)
-        except (ModelRefused, ModelUnreachable, ContextOverflow, InputTooLong) as error:
-            raise _refused(error) from error
+        except (ContextOverflow, InputTooLong) as error:
+            raise invalid(str(error), code=TOO_LONG, param="messages") from error
+        except (ModelRefused, ModelUnreachable) as error:
+            if isinstance(error, ModelRefused) and (error.about_transcript or error.status in {400, 422}):
+                raise invalid(str(error), code=REFUSED) from error
+            raise unavailable(str(error), code="model_unavailable") from error
         except asyncio.CancelledError:
             if self.task.cancelled():
                 raise ConnectionResetError("the caller has left") from None
@@ -343,16 +452,6 @@ class StatelessExchange:
             output_tokens=given.usage.output_tokens,
             cached_tokens=given.usage.cached_tokens,
         )
-
-
-def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow | InputTooLong) -> ApiError:
-    match error:
-        case ContextOverflow() | InputTooLong():
-            return invalid(str(error), code=TOO_LONG, param="messages")
-        case ModelRefused() if error.about_transcript or error.status in {400, 422}:
-            return invalid(str(error), code=REFUSED)
-        case _:
-            return unavailable(str(error), code="model_unavailable")
 
 
 @asynccontextmanager

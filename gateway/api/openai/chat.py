@@ -1,6 +1,6 @@
 """`/v1/chat/completions` and `/v1/models`."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
 
@@ -12,8 +12,19 @@ from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoin
 from gateway.api.http.errors import ApiError
 from gateway.api.http.idempotency import IDEMPOTENCY, mark
 from gateway.api.http.sse import EventStream, as_data
-from gateway.api.openai.agent_calls import HEADER, TargetSession, call_on_session, call_without_session, session_id
-from gateway.api.openai.chat_schemas import (
+from gateway.api.openai.agent_calls import (
+    AGENT,
+    HEADER,
+    AgentCall,
+    Exchange,
+    ExchangeOutcome,
+    TargetSession,
+    call_on_session,
+    call_without_session,
+    session_id,
+    text_pieces,
+)
+from gateway.api.openai.schemas import (
     HINTS,
     AnswerMessage,
     ChatAnswer,
@@ -23,7 +34,6 @@ from gateway.api.openai.chat_schemas import (
     ModelRow,
     UsageSchema,
 )
-from gateway.api.openai.exchange import AGENT, AgentCall, Exchange, ExchangeOutcome, text_pieces
 from sessions.keys import SessionKey
 from sessions.records import CallOptions
 
@@ -157,14 +167,27 @@ def status_header(outcome: ExchangeOutcome) -> dict[str, str]:
 
 
 def _question(body: ChatRequest, model: str | None) -> AgentCall:
-    sent = [message.model_dump(exclude_unset=True, exclude_none=True) for message in body.messages]
+    layered: list[str] = []
+    messages: list[JSON] = []
+    for each in body.messages:
+        message = each.model_dump(exclude_unset=True, exclude_none=True)
+        match message["role"]:
+            case "system" | "developer":
+                layered.append(_as_text(message["content"]))
+                continue
+            case "tool":
+                message["content"] = _as_text(message["content"])
+            case "assistant" if not message.get("tool_calls"):
+                message.pop("tool_calls", None)  # some libraries send an empty list, which endpoints refuse
+                message["content"] = _as_text(message.get("content", ""))
+            case _:
+                pass
+        messages.append(message)
     fields = body.model_dump(include=set(_SAMPLING), exclude_none=True)
     return AgentCall(
-        messages=[_with_content(message) for message in sent if message["role"] not in {"system", "developer"}],
+        messages=messages,
         options=CallOptions(
-            layered=tuple(
-                _as_text(message["content"]) for message in sent if message["role"] in {"system", "developer"}
-            ),
+            layered=tuple(layered),
             tools=tuple(tool.model_dump(exclude_unset=True, exclude_none=True) for tool in body.tools or ()),
             model=model,
             response_format=body.response_format,
@@ -177,16 +200,6 @@ def _question(body: ChatRequest, model: str | None) -> AgentCall:
 def without_tool_fields(fields: JSON) -> JSON:
     """Returns the fields without those that endpoints refuse in a request without tools."""
     return {name: value for name, value in fields.items() if name not in {"tool_choice", "parallel_tool_calls"}}
-
-
-def _with_content(message: JSON) -> JSON:
-    if message["role"] == "tool":
-        return {**message, "content": _as_text(message["content"])}
-    if message["role"] == "assistant" and not message.get("tool_calls"):
-        # Some libraries send an empty list, which endpoints refuse.
-        message = {name: value for name, value in message.items() if name != "tool_calls"}
-        return {**message, "content": _as_text(message.get("content", ""))}
-    return message
 
 
 def _as_text(content: Any) -> str:
@@ -233,60 +246,41 @@ async def _stream(
 
 
 async def _write(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, stream: EventStream) -> None:
-    chunk = _chunks(call, under_way)
-    first: JSON = {"role": "assistant", "content": ""}
-    async with aclosing(text_pieces(under_way, call.server.intervals.keep_alive)) as coming:
-        held_back = ""
-        async for piece in coming:
-            match piece:
-                case None:
-                    await stream.keep_alive()
-                case str():
-                    if not under_way.feed.has_text:  # a question: its header is known with the outcome, which is next
-                        held_back = piece
-                        continue
-                    delta = {**first, "content": piece} if first else {"content": piece}
-                    first = {}
-                    written = chunk([{"index": 0, "delta": delta, "finish_reason": None}])
-                    await stream.write(written, {} if stream.started else hint_warning(call))
-                case ExchangeOutcome():
-                    await _finish(call, stream, chunk, piece, {**first, "content": held_back} if first else {})
-                    return
-
-
-async def _finish(
-    call: ApiCall[ChatRequest, NoFields],
-    stream: EventStream,
-    chunk: Callable[..., bytes],
-    outcome: ExchangeOutcome,
-    first: JSON,
-) -> None:
-    parts: list[bytes] = []
-    if first:
-        parts.append(chunk([{"index": 0, "delta": first, "finish_reason": None}]))
-    if outcome.tool_calls:
-        calls = [{**made, "index": number} for number, made in enumerate(outcome.tool_calls)]
-        parts.append(chunk([{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}]))
-    parts.append(chunk([{"index": 0, "delta": {}, "finish_reason": outcome.finish_reason}]))
+    """Writes the answer as chunks: its text as it comes, then the calls of tools, the reason of the end, and what it has cost."""
     options = call.body.stream_options
-    if options is not None and options.include_usage:
-        parts.append(chunk([], usage=_usage(outcome).model_dump()))
-    # One write: where nothing was streamed before, the headers go out with it, and now the status is known.
-    await stream.write(b"".join([*parts, b"data: [DONE]\n\n"]), {**status_header(outcome), **hint_warning(call)})
-
-
-def _chunks(call: ApiCall[ChatRequest, NoFields], under_way: Exchange) -> Callable[..., bytes]:
-    options = call.body.stream_options
+    with_usage = options is not None and bool(options.include_usage)
     head: JSON = {
         "id": f"chatcmpl-{under_way.id}",
         "object": "chat.completion.chunk",
         "created": under_way.came_at // 1000,
         "model": call.body.model or AGENT,
+        **({"usage": None} if with_usage else {}),
     }
-    if options is not None and options.include_usage:
-        head["usage"] = None
 
-    def chunk(choices: list[JSON], **more: Any) -> bytes:
-        return as_data({**head, "choices": choices, **more})
+    def chunk(delta: JSON, finish_reason: str | None = None) -> bytes:
+        return as_data({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
 
-    return chunk
+    first: JSON = {"role": "assistant", "content": ""}
+    held_back = ""
+    async with aclosing(text_pieces(under_way, call.server.intervals.keep_alive)) as coming:
+        async for piece in coming:
+            match piece:
+                case None:
+                    await stream.keep_alive()
+                case str() if not under_way.feed.has_text:
+                    held_back = piece  # a question: its header is known with the outcome, which is next
+                case str():
+                    written, first = chunk({**first, "content": piece}), {}
+                    await stream.write(written, {} if stream.started else hint_warning(call))
+                case ExchangeOutcome() as outcome:
+                    parts = [chunk({**first, "content": held_back})] if first else []
+                    if outcome.tool_calls:
+                        calls = [{**made, "index": number} for number, made in enumerate(outcome.tool_calls)]
+                        parts.append(chunk({"tool_calls": calls}))
+                    parts.append(chunk({}, outcome.finish_reason))
+                    if with_usage:
+                        parts.append(as_data({**head, "choices": [], "usage": _usage(outcome).model_dump()}))
+                    parts.append(b"data: [DONE]\n\n")
+                    # One write: where nothing was streamed before, the headers go out with it, and now the status is known.
+                    await stream.write(b"".join(parts), {**status_header(outcome), **hint_warning(call)})
+                    return

@@ -11,7 +11,7 @@ from gateway.api.http.callers import Scope
 from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
-from gateway.api.openai.agent_calls import session_id
+from gateway.api.openai.agent_calls import AgentCall, Exchange, ExchangeOutcome, session_id, text_pieces
 from gateway.api.openai.chat import (
     ANSWER_HEADERS,
     SESSION_HEADERS,
@@ -22,12 +22,11 @@ from gateway.api.openai.chat import (
     wanted_model,
     without_tool_fields,
 )
-from gateway.api.openai.chat_schemas import HINTS, AudioPart
-from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
-from gateway.api.openai.response_schemas import (
+from gateway.api.openai.schemas import (
+    HINTS,
+    AudioPart,
     FunctionCall,
     FunctionOutput,
-    FunctionTool,
     InputFile,
     InputImage,
     InputMessage,
@@ -90,8 +89,25 @@ def messages_of(items: Iterable[Item]) -> list[JSON]:
     """Returns the input as messages of Chat Completions, without system messages."""
     messages: list[JSON] = []
     for item in items:
-        if not (isinstance(item, Reasoning) or (isinstance(item, InputMessage) and item.role in _LAYERED)):
-            _append_item(messages, item)
+        match item:
+            case Reasoning() | InputMessage(role="system" | "developer"):
+                pass
+            case InputMessage(role="assistant"):
+                messages.append({"role": "assistant", "content": _as_text(item.content)})
+            case InputMessage():
+                content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
+                messages.append({"role": "user", "content": content})
+            case FunctionCall():
+                function = {"name": item.name, "arguments": item.arguments}
+                made = {"id": item.call_id, "type": "function", "function": function}
+                # Responses has calls as items of their own; Chat Completions has them in the assistant's message before them.
+                if messages and messages[-1]["role"] == "assistant":
+                    last = messages[-1]
+                    messages[-1] = {**last, "tool_calls": [*last.get("tool_calls", ()), made]}
+                else:
+                    messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
+            case FunctionOutput():
+                messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _as_text(item.output)})
     return messages
 
 
@@ -99,41 +115,33 @@ def _question(body: ResponseRequest, model: str | None) -> AgentCall:
     items = [InputMessage(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     layered = [body.instructions] if body.instructions else []
     layered += [_as_text(item.content) for item in items if isinstance(item, InputMessage) and item.role in _LAYERED]
-    messages = messages_of(items)
     fields = body.model_dump(include={"temperature", "top_p", "parallel_tool_calls", *HINTS}, exclude_none=True)
-    if body.tool_choice is not None:
-        fields["tool_choice"] = _tool_choice(body.tool_choice)
+    match body.tool_choice:
+        case None:
+            pass
+        case {"name": name}:
+            fields["tool_choice"] = {"type": "function", "function": {"name": name}}
+        case choice:
+            fields["tool_choice"] = choice
+    form = body.text.format if body.text else None
+    if form is not None and form.get("type") == "text":
+        form = None
+    if form is not None and form.get("type") == "json_schema":
+        form = {"type": "json_schema", "json_schema": {name: each for name, each in form.items() if name != "type"}}
     return AgentCall(
-        messages=messages,
+        messages=messages_of(items),
         options=CallOptions(
             layered=tuple(layered),
-            tools=tuple(_tool(tool) for tool in body.tools or ()),
+            tools=tuple(
+                {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
+                for tool in body.tools or ()
+            ),
             model=model,
-            response_format=_format(body),
+            response_format=form,
             sampling=fields if body.tools else without_tool_fields(fields),
             max_output_tokens=body.max_output_tokens,
         ),
     )
-
-
-def _append_item(messages: list[JSON], item: InputMessage | FunctionCall | FunctionOutput) -> None:
-    match item:
-        case InputMessage(role="assistant"):
-            messages.append({"role": "assistant", "content": _as_text(item.content)})
-        case InputMessage():
-            content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
-            messages.append({"role": "user", "content": content})
-        case FunctionCall():
-            function = {"name": item.name, "arguments": item.arguments}
-            made = {"id": item.call_id, "type": "function", "function": function}
-            # Responses has calls as items of their own; Chat Completions has them in the assistant's message before them.
-            if messages and messages[-1]["role"] == "assistant":
-                last = messages[-1]
-                messages[-1] = {**last, "tool_calls": [*last.get("tool_calls", ()), made]}
-            else:
-                messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
-        case FunctionOutput():
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _as_text(item.output)})
 
 
 def _as_text(content: Any) -> str:
@@ -155,25 +163,6 @@ def _part(part: InputText | InputImage | InputFile | AudioPart) -> JSON:
             return {"type": "file", "file": part.model_dump(exclude={"type"}, exclude_none=True)}
 
 
-def _tool(tool: FunctionTool) -> JSON:
-    return {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
-
-
-def _tool_choice(choice: Any) -> Any:
-    if isinstance(choice, str) or "name" not in choice:
-        return choice
-    return {"type": "function", "function": {"name": choice["name"]}}
-
-
-def _format(body: ResponseRequest) -> JSON | None:
-    wanted = body.text.format if body.text else None
-    if wanted is None or wanted.get("type") == "text":
-        return None
-    if wanted.get("type") == "json_schema":
-        return {"type": "json_schema", "json_schema": {name: each for name, each in wanted.items() if name != "type"}}
-    return wanted
-
-
 # --- what is answered ---------------------------------------------------------------------------------------------------------
 
 
@@ -185,8 +174,25 @@ async def _stream(
     kept: AgentCall | None,
 ) -> web.StreamResponse:
     stream = EventStream(call.request, call.require_access, headers)
+    unsent, held_back = writer.begin(), b""
     try:
-        await _write(call, under_way, writer, stream, kept)
+        async with aclosing(text_pieces(under_way, call.server.intervals.keep_alive)) as coming:
+            async for piece in coming:
+                match piece:
+                    case None:
+                        await stream.write(unsent or KEEP_ALIVE)
+                        unsent = b""
+                    case str() if under_way.feed.has_text:
+                        await stream.write(unsent + writer.text_delta(piece), hint_warning(call))
+                        unsent = b""
+                    case str():  # a question: its header is known with the outcome, which is next
+                        held_back = unsent + writer.text_delta(piece)
+                        unsent = b""
+                    case ExchangeOutcome():
+                        last = held_back + writer.finish(piece)
+                        if kept is not None:  # before the last event: whoever has read that may continue it at once
+                            await keep_answer(call, under_way, kept, writer.complete(piece))
+                        await stream.write(unsent + last, {**status_header(piece), **hint_warning(call)})
         await stream.end()
     except ApiError as error:
         if not stream.started:
@@ -195,30 +201,3 @@ async def _stream(
     except ConnectionError:
         pass  # the reader has gone; the run of a session goes on
     return stream.response
-
-
-async def _write(
-    call: ApiCall[ResponseRequest, NoFields],
-    under_way: Exchange,
-    writer: Writer,
-    stream: EventStream,
-    kept: AgentCall | None,
-) -> None:
-    opening, held_back = writer.begin(), b""
-    async with aclosing(text_pieces(under_way, call.server.intervals.keep_alive)) as coming:
-        async for piece in coming:
-            match piece:
-                case None:
-                    await stream.write(opening or KEEP_ALIVE)
-                    opening = b""
-                case str() if under_way.feed.has_text:
-                    await stream.write(opening + writer.text_delta(piece), hint_warning(call))
-                    opening = b""
-                case str():  # a question: its header is known with the outcome, which is next
-                    held_back = opening + writer.text_delta(piece)
-                    opening = b""
-                case ExchangeOutcome():
-                    last = held_back + writer.finish(piece)
-                    if kept is not None:  # before the last event: whoever has read that may continue the answer at once
-                        await keep_answer(call, under_way, kept, writer.complete(piece))
-                    await stream.write(opening + last, {**status_header(piece), **hint_warning(call)})

@@ -17,9 +17,17 @@ from gateway.api.http.errors import ApiError
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, Retry, mark, run_once
 from gateway.api.http.sse import as_data
 from gateway.api.http.uploads import upload_in
-from gateway.api.openai.agent_calls import SessionExchange, TargetSession, call_on_session, outcome_of
-from gateway.api.openai.exchange import AGENT, AgentCall, Exchange, ExchangeOutcome
-from gateway.api.openai.response_schemas import (
+from gateway.api.openai.agent_calls import (
+    AGENT,
+    AgentCall,
+    Exchange,
+    ExchangeOutcome,
+    SessionExchange,
+    TargetSession,
+    call_on_session,
+    outcome_of,
+)
+from gateway.api.openai.schemas import (
     ConversationObject,
     Deleted,
     NewConversation,
@@ -65,14 +73,20 @@ def complete(begun: ResponseAnswer, outcome: ExchangeOutcome, text: str | None =
     """Returns the answer with its outcome. `text`: all that was streamed, where that is more than the text of the last step."""
     said = outcome.text if text is None else text
     output = [_message(begun, said, _ended(outcome))] if said or not outcome.tool_calls else []
-    output += [_function_call(made, "completed") for made in outcome.tool_calls]
+    output += [_function_call(made) for made in outcome.tool_calls]
     cut = _CUT.get(outcome.finish_reason)
     return begun.model_copy(
         update={
             "status": _ended(outcome),
             "incomplete_details": {"reason": cut} if cut else None,
             "output": output,
-            "usage": _usage(outcome),
+            "usage": {
+                "input_tokens": outcome.input_tokens,
+                "input_tokens_details": {"cached_tokens": outcome.cached_tokens},
+                "output_tokens": outcome.output_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": outcome.input_tokens + outcome.output_tokens,
+            },
         }
     )
 
@@ -137,27 +151,19 @@ class Writer:
             parts.append(self.event("response.content_part.done", **self._place(), part=part))
             item = self._message(self.text, _ended(outcome))
             parts.append(self.event("response.output_item.done", output_index=0, item=item))
-        first = 1 if self.text else 0
-        parts += [self._call(made, index) for index, made in enumerate(outcome.tool_calls, first)]
+        for index, made in enumerate(outcome.tool_calls, 1 if self.text else 0):
+            call = _function_call(made)
+            begun, arguments = {**call, "arguments": "", "status": "in_progress"}, call["arguments"]
+            where = {"item_id": call["id"], "output_index": index}
+            parts += [
+                self.event("response.output_item.added", output_index=index, item=begun),
+                self.event("response.function_call_arguments.delta", **where, delta=arguments),
+                self.event("response.function_call_arguments.done", **where, name=call["name"], arguments=arguments),
+                self.event("response.output_item.done", output_index=index, item=call),
+            ]
         done = self.complete(outcome)
         parts.append(self.event(f"response.{done.status}", response=done.model_dump()))
         return b"".join(parts)
-
-    def _call(self, made: JSON, index: int) -> bytes:
-        done = _function_call(made, "completed")
-        arguments, where = done["arguments"], {"item_id": done["id"], "output_index": index}
-        return b"".join(
-            [
-                self.event(
-                    "response.output_item.added",
-                    output_index=index,
-                    item={**done, "arguments": "", "status": "in_progress"},
-                ),
-                self.event("response.function_call_arguments.delta", **where, delta=arguments),
-                self.event("response.function_call_arguments.done", **where, name=done["name"], arguments=arguments),
-                self.event("response.output_item.done", output_index=index, item=done),
-            ]
-        )
 
     def failed(self, error: ApiError) -> bytes:
         return self.event("response.failed", response=failed_answer(self._unfinished, error).model_dump())
@@ -171,25 +177,15 @@ def _text_part(text: str) -> JSON:
     return {"type": "output_text", "text": text, "annotations": []}
 
 
-def _function_call(made: JSON, status: str) -> JSON:
+def _function_call(made: JSON) -> JSON:
     function = made["function"]
     return {
         "id": f"fc_{made['id']}",
         "type": "function_call",
-        "status": status,
+        "status": "completed",
         "call_id": made["id"],
         "name": function["name"],
         "arguments": function["arguments"],
-    }
-
-
-def _usage(outcome: ExchangeOutcome) -> JSON:
-    return {
-        "input_tokens": outcome.input_tokens,
-        "input_tokens_details": {"cached_tokens": outcome.cached_tokens},
-        "output_tokens": outcome.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": outcome.input_tokens + outcome.output_tokens,
     }
 
 

@@ -205,14 +205,14 @@ async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     responses={200: WholeThread},
 )
 async def get_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    found = await deployment_of(call)
-    return EndpointAnswer(body=await call.server.app.database.read(_whole, found, call.path["thread_id"]))
+    found, thread_id = await deployment_of(call), call.path["thread_id"]
 
+    def whole(conn: Connection) -> WholeThread:
+        thread = deployments.thread(conn, found.id, thread_id)
+        turns = deployments.turns(conn, deployments.sessions_of(conn, found.id, thread_id))
+        return WholeThread.with_facts(thread, found.id, messages=[MessageRow.of(turn) for turn in turns])
 
-def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
-    thread = deployments.thread(conn, found.id, thread_id)
-    turns = deployments.turns(conn, deployments.sessions_of(conn, found.id, thread_id))
-    return WholeThread.with_facts(thread, found.id, messages=[MessageRow.of(turn) for turn in turns])
+    return EndpointAnswer(body=await call.server.app.database.read(whole))
 
 
 @endpoint(
@@ -225,16 +225,15 @@ def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
     refusals=(413,),
 )
 async def rename_thread(call: ApiCall[ThreadChange, NoFields]) -> EndpointAnswer:
-    found = await deployment_of(call)
-    row = await call.server.app.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
-    return EndpointAnswer(body=row)
+    found, thread_id = await deployment_of(call), call.path["thread_id"]
 
+    def rename(conn: Connection) -> ChangedThread:
+        deployments.thread(conn, found.id, thread_id)
+        for part in deployments.sessions_of(conn, found.id, thread_id):
+            store.rename(conn, part.id, call.body.title)
+        return ChangedThread.with_facts(deployments.thread(conn, found.id, thread_id), found.id)
 
-def _rename(conn: Connection, deployment_id: str, thread_id: str, title: str) -> ChangedThread:
-    deployments.thread(conn, deployment_id, thread_id)
-    for part in deployments.sessions_of(conn, deployment_id, thread_id):
-        store.rename(conn, part.id, title)
-    return ChangedThread.with_facts(deployments.thread(conn, deployment_id, thread_id), deployment_id)
+    return EndpointAnswer(body=await call.server.app.database.write(rename))
 
 
 @endpoint(
@@ -258,16 +257,15 @@ async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 async def _erase_thread(call: ApiCall[Any, Any], found: Deployment, thread_id: str) -> None:
     """Stops the work on the thread, then deletes every word of it."""
     app = call.server.app
-    # Stopped in a transaction of its own: a session that is worked on is not deleted.
-    parts = await app.database.write(_stop, found.id, thread_id, app.clock())
+
+    def stop(conn: Connection) -> list[str]:
+        parts = deployments.sessions_of(conn, found.id, thread_id)
+        if not parts:
+            raise NotFound(f"There is no thread {thread_id}.")
+        active = runs.active(conn, parts[0].session_key)
+        if active is not None:
+            runs.stop(conn, active.id, app.clock())
+        return [part.id for part in parts]
+
+    parts = await app.database.write(stop)  # a transaction of its own: a session that is worked on is not deleted
     await asyncio.to_thread(erase, app.home, app.database, parts)
-
-
-def _stop(conn: Connection, deployment_id: str, thread_id: str, now: int) -> list[str]:
-    parts = deployments.sessions_of(conn, deployment_id, thread_id)
-    if not parts:
-        raise NotFound(f"There is no thread {thread_id}.")
-    active = runs.active(conn, parts[0].session_key)
-    if active is not None:
-        runs.stop(conn, active.id, now)
-    return [part.id for part in parts]

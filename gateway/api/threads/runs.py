@@ -14,7 +14,7 @@ from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, mark, run_once
 from gateway.api.http.server_state import ServerState
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
-from gateway.api.http.uploads import Upload, UploadedFiles, uploaded_files
+from gateway.api.http.uploads import Upload, uploaded_files
 from gateway.api.threads.deployments import deployment_of
 from gateway.api.threads.events import EventReader
 from gateway.api.threads.schemas import AcceptedMessage, EventsQuery, PostedMessage, RunRow, Steering
@@ -60,11 +60,16 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
     if len(call.body.content.encode("utf-8", "replace")) > app.config.limits.message_bytes:
         raise ApiError(413, f"A message may have {app.config.limits.message_bytes:,} bytes of text.", code="too_large")
     marked = mark(call)
+    uploads = [
+        Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in call.body.attachments or ()
+    ]
     async with uploaded_files(call, f"agent:{found.agent}") as inbox_files:
+        taken = await inbox_files.take(uploads)
+        content = "\n".join(filter(None, [call.body.content, *taken.lines]))
         new = _ThreadMessage(
             deployment=found,
             thread_id=call.body.thread_id,
-            message=await _message(call.body, inbox_files),
+            message=Message(content=content, attachments=tuple(taken.files)),
             mark=marked,
             most=app.config.limits.queue_per_chat,
             reset=app.resets.opening,
@@ -93,13 +98,6 @@ def _time_reply(server: ServerState, run_id: str) -> None:
         metrics.replied("thread", clock() - began)
 
     stop = server.changes.on(Topic.RUN, run_id, replied)
-
-
-async def _message(sent: PostedMessage, inbox_files: UploadedFiles) -> Message:
-    uploads = [Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in sent.attachments or ()]
-    taken = await inbox_files.take(uploads)
-    content = "\n".join(filter(None, [sent.content, *taken.lines]))
-    return Message(content=content, attachments=tuple(taken.files))
 
 
 def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, str]:
@@ -236,11 +234,17 @@ async def follow_events(call: ApiCall[NoFields, EventsQuery]) -> web.StreamRespo
     reader = EventReader(most=most, cut=stream.abort, run_id=wanted.run_id, thread_id=wanted.thread_id)
     try:
         async with hub.follow(found.id, reader) as now:
-            after = _first_event_id(call, now)
+            after = now if wanted.run_id is None else 0
+            if (sent := call.request.headers.get(LAST_EVENT)) is not None:
+                if not (sent.isascii() and sent.isdecimal() and len(sent) <= 15):
+                    raise invalid(f"{LAST_EVENT} is a number.", code="bad_last_event_id", param=LAST_EVENT)
+                after = int(sent)
             await stream.write(b": open\n\n")
             async for data in hub.missed(found.id, after, now, run_id=wanted.run_id, thread_id=wanted.thread_id):
                 await stream.write(data)
-            await _forward_events(call, reader, stream)
+            while not (reader.dropped or call.server.closing.is_set()):
+                data = await reader.next(call.server.intervals.heartbeat)
+                await stream.write(data or KEEP_ALIVE)
             await stream.end()
     except ConnectionError:
         pass  # the reader has gone
@@ -251,18 +255,3 @@ async def follow_events(call: ApiCall[NoFields, EventsQuery]) -> web.StreamRespo
     if reader.dropped:
         log.info("events.reader_dropped", deployment=found.id)
     return stream.response
-
-
-def _first_event_id(call: ApiCall[NoFields, EventsQuery], now: int) -> int:
-    sent = call.request.headers.get(LAST_EVENT)
-    if sent is None:
-        return now if call.query.run_id is None else 0
-    if not (sent.isascii() and sent.isdecimal() and len(sent) <= 15):
-        raise invalid(f"{LAST_EVENT} is a number.", code="bad_last_event_id", param=LAST_EVENT)
-    return int(sent)
-
-
-async def _forward_events(call: ApiCall[NoFields, EventsQuery], reader: EventReader, stream: EventStream) -> None:
-    while not (reader.dropped or call.server.closing.is_set()):
-        data = await reader.next(call.server.intervals.heartbeat)
-        await stream.write(data or KEEP_ALIVE)
