@@ -40,9 +40,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Everything that is read, as it is. `home`: whose stored owners the lists of people are compared with. `problems`: files that could not be read. `warnings`: others can read them.
-
-    `credentials` finds one by its name; without it, they are files in `$CREDENTIALS_DIRECTORY`.
+    """What the configuration is read from. `home`: the lists of people are compared with the owners that are stored there. `problems`: files
+    that could not be read. `warnings`: files that other users can read. `credentials`: finds a credential by its name; None: they are files
+    in `$CREDENTIALS_DIRECTORY`.
     """
 
     home: File | None = None

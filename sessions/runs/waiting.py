@@ -1,5 +1,5 @@
-"""Parks runs that wait for a human and takes their answers, and puts runs to sleep while their model is away: both are rows, without a task
-and without a lease."""
+"""Parks runs that wait for a person, and takes the answers. Puts runs to sleep while their model is away. A run that is parked or sleeps is
+only a row: it has no task and no lease."""
 
 from collections.abc import Sequence
 from dataclasses import replace
