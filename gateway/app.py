@@ -16,10 +16,9 @@ from gateway.agent.tools.process import Processes
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.tools.web import Web
 from gateway.attachments.safe_fetch import Fetcher
-from gateway.config.changes import secrets
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, choose_model
-from gateway.config.reading import Loaded
+from gateway.config.reading import Loaded, secrets
 from gateway.context import App
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal

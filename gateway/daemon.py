@@ -19,9 +19,8 @@ from gateway.chats.crash_guard import CrashGuard
 from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, alert_text
 from gateway.chats.supervisor import PlatformSupervisor
-from gateway.config.changes import Change, diff
 from gateway.config.model import Config
-from gateway.config.reading import Loaded
+from gateway.config.reading import Change, Loaded, diff
 from gateway.config.sections import KEY_LENGTH
 from gateway.context import App
 from gateway.home import shown

@@ -20,7 +20,7 @@ import click
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import DATABASE, opened
 from gateway.cli.output import Failed, Wrong, counted
-from gateway.config import database_url
+from gateway.config.sources import database_url
 from gateway.home import check_home, is_used
 from sessions import meta
 from sessions.clock import iso, now_ms
@@ -91,9 +91,13 @@ def _written(path: Path, *, packed: bool) -> Generator[tarfile.TarFile]:
 def _save(home: Path, archive: tarfile.TarFile, folder: Path, *, on_server: bool, at: int) -> int:
     program = {"program": "hermes-gateway", "version": version("hermes-gateway")}
     facts = {**program, "created_at": iso(at), "home": str(home.resolve())}
-    _add_text(archive, MANIFEST, json.dumps(facts))
+    text = json.dumps(facts).encode()
+    entry = tarfile.TarInfo(MANIFEST)
+    entry.size, entry.mode, entry.mtime = len(text), 0o600, int(now_ms() / 1000)
+    archive.addfile(entry, io.BytesIO(text))
+    size = sum(path.stat().st_size for path in _files(home, (*_BEFORE, DATABASE, *_AFTER)) if path.exists())
     count = 0
-    with click.progressbar(length=_size(home), label="Saving", file=sys.stderr) as progress:
+    with click.progressbar(length=max(1, size), label="Saving", file=sys.stderr) as progress:
         for path in _files(home, _BEFORE):
             count += _add(archive, home, path, progress)
         if not on_server:
@@ -144,17 +148,6 @@ def _add(archive: tarfile.TarFile, home: Path, path: Path, progress: Any) -> int
     return 1
 
 
-def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode, entry.mtime = len(text.encode()), 0o600, int(now_ms() / 1000)
-    archive.addfile(entry, io.BytesIO(text.encode()))
-
-
-def _size(home: Path) -> int:
-    sizes = [path.stat().st_size for path in _files(home, (*_BEFORE, DATABASE, *_AFTER)) if path.exists()]
-    return max(1, sum(sizes))
-
-
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Put an existing home aside without asking.")
@@ -175,9 +168,14 @@ def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
             if cli.home.exists():
                 cli.home.rmdir()
         else:
-            _may_put_aside(cli.home, yes=yes)
+            if not yes:
+                if not sys.stdin.isatty():
+                    raise Failed(f"{cli.home} holds something. With --yes it is put aside under another name.")
+                click.confirm(f"{cli.home} holds something. Put it aside under another name?", abort=True)
             _require_stopped(cli.home)  # it may have been started meanwhile
-            aside = _free_name(cli.home)
+            stamp = f"{cli.home.name}.before-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+            names = (cli.home.with_name(f"{stamp}{end}") for end in ("", *(f"-{n}" for n in range(2, 100))))
+            aside = next(name for name in names if not name.exists())
             cli.home.rename(aside)
         found.rename(cli.home)
     click.echo(f"Restored {cli.home} from {file}.")
@@ -206,20 +204,6 @@ def _require_stopped(home: Path) -> None:
         raise Failed(
             f"A gateway runs on {home}. Stop it first: hermes gateway stop, or Ctrl-C where it runs."
         ) from None
-
-
-def _may_put_aside(home: Path, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise Failed(f"{home} holds something. With --yes it is put aside under another name.")
-    click.confirm(f"{home} holds something. Put it aside under another name?", abort=True)
-
-
-def _free_name(home: Path) -> Path:
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    names = (home.with_name(f"{home.name}.before-{stamp}{end}") for end in ("", *(f"-{n}" for n in range(2, 100))))
-    return next(name for name in names if not name.exists())
 
 
 def _unpack_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, home: Path) -> None:

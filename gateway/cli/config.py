@@ -117,7 +117,7 @@ def _loaded(cli: Cli, wants_json: bool, draft: Path | None = None) -> "Loaded":
 @pass_cli
 def show(cli: Cli, wants_json: bool) -> None:
     """Print what is in force and where it comes from. Secrets are masked."""
-    from gateway.config.changes import leaves, shown
+    from gateway.config.reading import leaves, shown
 
     loaded = _loaded(cli, wants_json)
     rows = [(dotted(path), shown(value), loaded.origin(dotted(path))) for path, value in leaves(loaded.config)]
@@ -143,8 +143,8 @@ def print_schema() -> None:
 
 
 def _keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from gateway.config.changes import leaves
     from gateway.config.model import Config
+    from gateway.config.reading import leaves
 
     return [CompletionItem(key) for path, _ in leaves(Config()) if (key := dotted(path)).startswith(incomplete)]
 

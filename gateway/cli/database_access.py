@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from sqlalchemy import Connection
 
 from gateway.cli.base import Cli
-from gateway.config import database_url
+from gateway.config.sources import database_url
 from gateway.home import BadHome, check_home, prepare_home, resolve_home
 from sessions import store
 from sessions.db import Database, open_database, open_to_read

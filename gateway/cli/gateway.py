@@ -27,6 +27,7 @@ from gateway.observe.logging import get_logger, is_journal
 from sessions import ids
 from sessions.clock import now_ms
 from sessions.db import upgrade_in_child
+from sessions.db.sqlite import ended_uncleanly, quick_check
 from sessions.errors import DatabaseUnavailable, StateError
 from sessions.keys import SessionKey
 
@@ -67,19 +68,12 @@ def run(cli: Cli) -> None:
     if on_sqlite and not process.has_pid_file(cli.home):
         upgrade_in_child(cli.home)
     with process.single_instance(cli.home) as was_killed:
-        if on_sqlite:
-            _check_after_crash(cli.home / "state.db", was_killed=was_killed)
+        path = cli.home / "state.db"
+        if on_sqlite and (ended_uncleanly(path) or (was_killed and path.exists())):
+            log.info("database.checked", whole=quick_check(path))
         asyncio.run(
             _serve(cli, loaded, seen, CrashGuard(cli.home, was_killed=was_killed), new=new, on_terminal=on_terminal)
         )
-
-
-def _check_after_crash(path: Path, *, was_killed: bool) -> None:
-    """Checks the database after an unclean end. Raises Unusable when it was damaged."""
-    from sessions.db.sqlite import ended_uncleanly, quick_check
-
-    if ended_uncleanly(path) or (was_killed and path.exists()):
-        log.info("database.checked", whole=quick_check(path))
 
 
 async def _serve(
@@ -160,25 +154,21 @@ async def _until_first(*works: Coroutine[None, None, object]) -> None:
 
 async def _console(cli: Cli, app: App) -> None:
     """Runs the conversation below the first screen, until the user leaves. When it fails, the daemon serves on without it."""
-    try:
-        await _talk(cli, app)
-    except Exception:  # the terminal is one chat of many
-        log.exception("console.failed", then="hermes serves on without it")
-        await asyncio.Event().wait()
-
-
-async def _talk(cli: Cli, app: App) -> None:
     from gateway.cli.terminal.conversation import TerminalConversation, leaving
     from gateway.cli.terminal.prompt import Terminal
     from gateway.cli.terminal.screen import Screen
 
-    key = SessionKey.cli(ids.session_id(now_ms()))
-    app.dispatch.add_key(str(key))
-    conversation, screen = TerminalConversation(app, key, moved=app.dispatch.add_key), Screen()
-    if (waits := await conversation.waits()) is not None:
-        screen.dim(waits)
-    async with leaving(conversation, ends=True):
-        await Terminal(conversation, cli.home, screen).run()
+    try:
+        key = SessionKey.cli(ids.session_id(now_ms()))
+        app.dispatch.add_key(str(key))
+        conversation, screen = TerminalConversation(app, key, moved=app.dispatch.add_key), Screen()
+        if (waits := await conversation.waits()) is not None:
+            screen.dim(waits)
+        async with leaving(conversation, ends=True):
+            await Terminal(conversation, cli.home, screen).run()
+    except Exception:  # the terminal is one chat of many
+        log.exception("console.failed", then="hermes serves on without it")
+        await asyncio.Event().wait()
 
 
 async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _ModificationTimes) -> None:
@@ -206,16 +196,16 @@ async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _Mo
 
 def _modification_times(home: Path) -> _ModificationTimes:
     """Returns the values by which a saved file is noticed."""
-    return [_modification_time(home / name) for name in ("config.yaml", ".env")]
-
-
-def _modification_time(file: Path) -> tuple[int, int] | None:
-    try:
-        stat = file.stat()
-    except OSError:
-        return None
-    # The size too: some file systems keep times by the second, and an editor may save twice in one.
-    return stat.st_mtime_ns, stat.st_size
+    found: _ModificationTimes = []
+    for file in (home / "config.yaml", home / ".env"):
+        try:
+            stat = file.stat()
+        except OSError:
+            found.append(None)
+        else:
+            # The size too: some file systems keep times by the second, and an editor may save twice in one.
+            found.append((stat.st_mtime_ns, stat.st_size))
+    return found
 
 
 def _tunnel(cli: Cli, served: Serving) -> str:
@@ -241,24 +231,20 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
         *[f"  {'Chats' if i == 0 else '     '}    {line}" for i, line in enumerate(chats or ["none yet"])],
         "",
     ]
-    if not is_journal(sys.stdout, os.environ):  # nobody is there to try anything
-        lines += _what_to_try(app, served, with_chats=bool(chats), tunnel=tunnel, on_terminal=on_terminal)
-    return "\n".join(lines)
-
-
-def _what_to_try(app: App, served: Serving, *, with_chats: bool, tunnel: str, on_terminal: bool) -> list[str]:
+    if is_journal(sys.stdout, os.environ):  # nobody is there to try anything
+        return "\n".join(lines)
     key = "YOUR_KEY" if app.config.api.keys else f"$(cat {shown(app.home)}/api_key)"
-    return [
+    stops = "an answer, twice stops hermes" if on_terminal else "hermes"
+    lines += [
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
         *([f"    a real model        {program()} setup"] if app.chosen.provider == "practice" else []),
-        *([f"    Telegram, Slack, …  {program()} setup"] if not with_chats else []),
+        *([f"    Telegram, Slack, …  {program()} setup"] if not chats else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
         *([f"    from your computer  {tunnel}"] if tunnel else []),
         f"    is all well?        {program()} doctor",
         "",
-        "  Ctrl-C stops an answer, twice stops hermes. Nothing is lost."
-        if on_terminal
-        else "  Ctrl-C stops hermes. Nothing is lost.",
+        f"  Ctrl-C stops {stops}. Nothing is lost.",
         "",
     ]
+    return "\n".join(lines)

@@ -119,22 +119,18 @@ def _changing(name: str, about: str, said: str) -> None:
     def command(cli: Cli, job_id: str) -> None:
         with opened(cli) as database:
             job = _find(database, job_id)
-            _change(database, name, job.id)
+            match name:
+                case "pause":
+                    database.write_now(store.pause, job.id)
+                case "resume":
+                    database.write_now(store.resume, job.id, now_ms())
+                case "run":
+                    database.write_now(store.run_soon, job.id, now_ms())
+                case _:
+                    database.write_now(store.remove, job.id)
         click.echo(said.format(name=one_line(job.name)))
 
     _ = command
-
-
-def _change(database: Database, name: str, job_id: str) -> None:
-    match name:
-        case "pause":
-            database.write_now(store.pause, job_id)
-        case "resume":
-            database.write_now(store.resume, job_id, now_ms())
-        case "run":
-            database.write_now(store.run_soon, job_id, now_ms())
-        case _:
-            database.write_now(store.remove, job_id)
 
 
 _changing("pause", "Run it no more until it is resumed.", "“{name}” is paused.")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import click
-from sqlalchemy import Connection
 
 from gateway.cli import output
 from gateway.cli.base import Cli, pass_cli
@@ -29,7 +28,10 @@ def list_(cli: Cli, key: str | None, as_json: bool) -> None:
     """List the notes, of one session KEY or of all, with what each has replaced. Times are UTC."""
     ns = None if key is None else _namespace(key)
     with existing_database(cli) as database:
-        found, before = ([], {}) if database is None else database.read_now(_notes, ns)
+        found = []
+        if database is not None:
+            found = database.read_now(notes.all_open) if ns is None else database.read_now(notes.open_notes, ns)
+        before = database.read_now(notes.replaced, found) if database is not None else {}
     if as_json:
         click.echo(output.as_json([_facts(note, before.get(note.supersedes or 0)) for note in found]))
         return
@@ -54,11 +56,6 @@ def _namespace(key: str) -> str:
         if key.startswith("agent:") and key.count(":") == 1:
             return key
         raise Wrong(f"{error} `hermes memory list` without a key shows all.") from error
-
-
-def _notes(conn: Connection, ns: str | None) -> tuple[list[Observation], dict[int, Observation]]:
-    found = notes.all_open(conn) if ns is None else notes.open_notes(conn, ns)
-    return found, notes.replaced(conn, found)
 
 
 def _facts(note: Observation, before: Observation | None) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from gateway.cli.output import Failed, counted
 from gateway.texts import format_short_time
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
-from sessions.records import OutRow
 
 
 @click.group()
@@ -44,7 +43,8 @@ def list_(cli: Cli, as_json: bool) -> None:
         click.echo(f"{counted(number, 'message')} to {platform} still to be sent.")
     for row in rows:
         where = output.one_line(f"{row.platform} {row.chat}")
-        said, error = output.one_line(_text(row), 60), output.one_line(row.last_error or "")
+        text = row.content.text if row.content is not None else str((row.piece or {}).get("text", ""))
+        said, error = output.one_line(text, 60), output.one_line(row.last_error or "")
         click.echo(f"{row.id}  {where}  {format_short_time(row.created_at, now_ms(), 'UTC')}  {error}\n    {said}")
 
 
@@ -57,7 +57,3 @@ def send(cli: Cli, number: int) -> None:
         if not database.write_now(box.send_again, number, now_ms()):
             raise Failed(f"There is no undelivered message {number}. `hermes outbox list` shows them.")
     click.echo("The running gateway sends it again.")
-
-
-def _text(row: OutRow) -> str:
-    return row.content.text if row.content is not None else str((row.piece or {}).get("text", ""))

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -39,7 +39,8 @@ def when(ms: int | None, form: str = "%Y-%m-%d %H:%M") -> str:
 
 def table(sessions: Iterable[Session]) -> str:
     head = f"{'ID':<31}{'Source':<13}{'Model':<31}{'Messages':>8} Started"
-    return "\n".join([head, RULE, *map(_row, sessions)])
+    rows = [f"{_columns(each, each.started_at)}{'' if each.ended_at is None else ' (ended)'}" for each in sessions]
+    return "\n".join([head, RULE, *rows])
 
 
 def wide_table(sessions: Sequence[tuple[Session, str]]) -> str:
@@ -70,11 +71,6 @@ def titled_table(sessions: Sequence[tuple[Session, str]], width: int) -> str:
     return "\n".join([head, "─" * min(width, 25 + 9 + room + 17), *rows])
 
 
-def _row(session: Session) -> str:
-    row = _columns(session, session.started_at)
-    return row if session.ended_at is None else f"{row} (ended)"
-
-
 def _columns(session: Session, at: int | None) -> str:
     model = one_line(session.model or "-", _MODEL)
     return f"{session.id:<31}{session.source:<13}{model:<31}{session.message_count:>8} {when(at)}"
@@ -100,18 +96,17 @@ def hits(found: Sequence[Hit], query: str) -> str:
     by_session: dict[str, list[Hit]] = {}
     for hit in found:
         by_session.setdefault(hit.session.id, []).append(hit)
-    return "\n\n".join(_hits_of_session(some, query) for some in by_session.values())
-
-
-def _hits_of_session(some: list[Hit], query: str) -> str:
-    session = some[0].session
-    lines = [f"{click.style(session.id, bold=True)}  {session.source}  {_title(session)}"]
-    for hit in some:
-        place = f"{when(hit.message.created_at)}  {_who(hit.message)}"
-        lines.append(
-            f"  {click.style(place, dim=True)}  {_highlighted(snippet(hit.message.content or '', query), query)}"
-        )
-    return "\n".join(lines)
+    blocks: list[str] = []
+    for some in by_session.values():
+        session = some[0].session
+        lines = [f"{click.style(session.id, bold=True)}  {session.source}  {_title(session)}"]
+        for hit in some:
+            place = f"{when(hit.message.created_at)}  {_who(hit.message)}"
+            text = snippet(hit.message.content or "", query)
+            marked = _pattern(query, text).sub(lambda match: click.style(match[0], bold=True, fg="yellow"), text)
+            lines.append(f"  {click.style(place, dim=True)}  {marked}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 def snippet(text: str, query: str) -> str:
@@ -125,17 +120,15 @@ def snippet(text: str, query: str) -> str:
     return f"{'…' if start else ''}{cut}{'…' if start + _SNIPPET < len(line) else ''}"
 
 
-def _highlighted(text: str, query: str) -> str:
-    return _pattern(query, text).sub(lambda match: click.style(match[0], bold=True, fg="yellow"), text)
-
-
 def _pattern(query: str, text: str) -> re.Pattern[str]:
     """The words themselves, or, where none stands in the text, words of the same stem."""
     parsed = parse(query)
     words = [word for term in parsed.terms() for word in term.words] if parsed else []
     # The index searches by stems, so a hit need not hold the word as it was typed.
     exact = _any_of(rf"{_edge(word)}{re.escape(word)}{_edge(word)}" for word in words)
-    return exact if exact.search(text) else _any_of(rf"{_edge(word)}{re.escape(_stem(word))}\w*" for word in words)
+    if exact.search(text):
+        return exact
+    return _any_of(rf"{_edge(word)}{re.escape(word[: max(4, len(word) - 3)])}\w*" for word in words)
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -146,41 +139,23 @@ def _edge(word: str) -> str:
     return r"\b" if word.isascii() else ""  # some scripts have no spaces between words
 
 
-def _stem(word: str) -> str:
-    return word[: max(4, len(word) - 3)]
-
-
 # --- one session ---------------------------------------------------------------------------------------------------
 
 
 def conversation(session: Session, parts: Sequence[Session], messages: Sequence[Message]) -> str:
-    """Formats the facts, then every message."""
-    return "".join(["\n".join(_facts(session, parts)), *map(_block, messages)])
-
-
-def _block(message: Message) -> str:
-    """Formats a call with its result right below it."""
-    said = _message(message)
-    return said and ("\n" if message.role is Role.TOOL else "\n\n") + said
-
-
-def _facts(session: Session, parts: Sequence[Session]) -> Iterator[str]:
-    yield f"{click.style(session.id, bold=True)}  {_title(session)}"
-    yield ""
-    for name, value in _facts_by_name(session, parts).items():
-        if value:
-            yield f"  {click.style(f'{name:<12}', dim=True)} {one_line(value)}"
-
-
-def _facts_by_name(session: Session, parts: Sequence[Session]) -> dict[str, str | None]:
+    """Formats the facts, then every message; a call with its result right below it."""
     place = [part.id for part in parts].index(session.id)
+    try:
+        settings = ", ".join(f"{name} {value}" for name, value in json.loads(session.model_config or "").items())
+    except (ValueError, AttributeError):  # an import may have brought anything
+        settings = session.model_config
     ended = f"{when(session.ended_at)} ({session.end_reason or 'no reason given'})"
-    return {
+    facts = {
         "Source": session.source if session.user_id is None else f"{session.source}, user {session.user_id}",
         "Key": session.session_key,
         "Agent": session.agent,
         "Model": session.model,
-        "Settings": _settings(session.model_config or ""),
+        "Settings": settings,
         "Prompt": session.system_prompt and one_line(session.system_prompt, _RESULT),
         "Started": when(session.started_at) + " UTC",
         "Last message": when(session.last_user_at) if session.last_user_at is not None else None,
@@ -190,13 +165,13 @@ def _facts_by_name(session: Session, parts: Sequence[Session]) -> dict[str, str 
         "Continues": parts[place - 1].id if place else None,
         "Continued in": parts[place + 1].id if place + 1 < len(parts) else None,
     }
-
-
-def _settings(model_config: str) -> str:
-    try:
-        return ", ".join(f"{name} {value}" for name, value in json.loads(model_config).items())
-    except (ValueError, AttributeError):  # an import may have brought anything
-        return model_config
+    lines = [f"{click.style(session.id, bold=True)}  {_title(session)}", ""]
+    lines += [f"  {click.style(f'{name:<12}', dim=True)} {one_line(value)}" for name, value in facts.items() if value]
+    text = "\n".join(lines)
+    for message in messages:
+        if said := _message(message):
+            text += ("\n" if message.role is Role.TOOL else "\n\n") + said
+    return text
 
 
 def _message(message: Message) -> str:
@@ -237,18 +212,14 @@ def _dim(text: str) -> str:
 
 def show(text: str) -> None:
     """Prints through the pager where somebody looks at it and it is longer than the screen."""
+    import shutil
+
     context = click.get_current_context(silent=True)
-    if _is_long(text):
+    watched = sys.stdout.isatty() and sys.stdin.isatty()
+    if watched and text.count("\n") + 2 > shutil.get_terminal_size().lines:
         click.echo_via_pager(text, color=context.color if context else None)
     else:
         click.echo(text)
-
-
-def _is_long(text: str) -> bool:
-    import shutil
-
-    watched = sys.stdout.isatty() and sys.stdin.isatty()
-    return watched and text.count("\n") + 2 > shutil.get_terminal_size().lines
 
 
 class Progress:

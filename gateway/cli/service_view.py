@@ -8,7 +8,7 @@ and `SetCredential=`.
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path as File
+from pathlib import Path
 
 from gateway.config.sources import Sources
 from gateway.home import UNIT_FOLDERS
@@ -32,14 +32,14 @@ class ServiceView:
         return _NOT_READABLE if name in self.unreadable else self.credentials.get(name)
 
 
-def service_sources(home: File, environ: Mapping[str, str]) -> Sources:
+def service_sources(home: Path, environ: Mapping[str, str]) -> Sources:
     """Returns what the service of this home reads; where there is none, or in the service itself, what this process reads."""
     sources = Sources.of(home, environ)
     view = ServiceView() if "CREDENTIALS_DIRECTORY" in environ else service_view(home)
     return replace(sources, environ=view.environ, credentials=view.credential) if view.unit else sources
 
 
-def service_view(home: File) -> ServiceView:
+def service_view(home: Path) -> ServiceView:
     """Returns the view of the first unit whose `HERMES_HOME` is `home`; an empty one where there is none."""
     folders = UNIT_FOLDERS
     # /etc stands last and wins, as in systemd.
@@ -47,19 +47,19 @@ def service_view(home: File) -> ServiceView:
     for name in sorted(units):
         view = _view(name, _settings(units[name], name, folders))
         at = view.environ.get("HERMES_HOME")
-        if at and File(at).resolve() == home.resolve():
+        if at and Path(at).resolve() == home.resolve():
             return view
     return ServiceView()
 
 
-def _files(folder: File, pattern: str) -> list[File]:
+def _files(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))
     except OSError:
         return []
 
 
-def _settings(unit: File, name: str, folders: tuple[File, ...]) -> list[tuple[str, str]]:
+def _settings(unit: Path, name: str, folders: tuple[Path, ...]) -> list[tuple[str, str]]:
     """Returns the assignments of `[Service]`, those of drop-ins last. Units of other programs give none."""
     own = _text(unit)
     if "HERMES_HOME" not in own and "hermes" not in name:
@@ -68,7 +68,7 @@ def _settings(unit: File, name: str, folders: tuple[File, ...]) -> list[tuple[st
     return [pair for text in (own, *map(_text, drop_ins)) for pair in _assignments(text)]
 
 
-def _text(file: File) -> str:
+def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8", "replace")
     except OSError:
@@ -92,14 +92,14 @@ def _view(unit: str, settings: list[tuple[str, str]]) -> ServiceView:
                 environ |= dict(_variables(value))
             case "EnvironmentFile":
                 # With a hyphen systemd starts the service even without the file.
-                for line in _text(File(value.removeprefix("-"))).splitlines():
+                for line in _text(Path(value.removeprefix("-"))).splitlines():
                     environ |= dict(_variables(line)) if not line.lstrip().startswith("#") else {}
             case "SetCredential":
                 name, _, text = value.partition(":")
                 credentials[name] = text
             case "LoadCredential" | "LoadCredentialEncrypted":
                 name, _, path = value.partition(":")
-                text = _text(File(path)).rstrip("\r\n") if key == "LoadCredential" and path else ""
+                text = _text(Path(path)).rstrip("\r\n") if key == "LoadCredential" and path else ""
                 if text:
                     credentials[name] = text
                 else:

@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,7 +96,11 @@ def list_sessions(
             found = database.read_now(store.recent, source=source, under=key, since=since, limit=limit)
         # Programs read the columns of the plain output, so titles are for people only.
         titled = wide or sys.stdout.isatty()
-        titles = {} if database is None or not titled else database.read_now(_titles, found)
+        titles: dict[str, str] = {}
+        if database is not None and titled:
+            from gateway.commands.base import label
+
+            titles = database.read_now(lambda conn: {session.id: label(conn, session) for session in found})
     if as_json:
         click.echo(output.as_json([asdict(session) for session in found]))
     elif found and wide:
@@ -109,13 +113,6 @@ def list_sessions(
         click.echo(
             "No such sessions." if key or since else NOTHING_YET if source is None else f"No sessions from {source}."
         )
-
-
-def _titles(conn: Connection, found: Sequence[Session]) -> dict[str, str]:
-    """Returns the label of each session: its title, or how it began."""
-    from gateway.commands.base import label
-
-    return {session.id: label(conn, session) for session in found}
 
 
 @sessions.command()
@@ -200,22 +197,18 @@ def _hit(hit: Any, query: str) -> dict[str, Any]:
 @pass_cli
 def show(cli: Cli, session_id: str, as_json: bool) -> None:
     """Print a session: its facts and every message."""
-    with database_access.database_of_session(cli, session_id) as database:
-        if as_json:
-            click.echo(output.as_json(database.read_now(_exported, session_id)))
-        else:
-            render.show(database.read_now(_shown, session_id))
-
-
-def _exported(conn: Connection, prefix: str) -> dict[str, Any]:
     from sessions.export import export_session
 
-    return export_session(conn, store.resolve(conn, prefix).id)
+    def shown(conn: Connection) -> str:
+        session = store.resolve(conn, session_id)
+        return render.conversation(session, _parts(conn, session), store.read_messages(conn, session.id))
 
-
-def _shown(conn: Connection, prefix: str) -> str:
-    session = store.resolve(conn, prefix)
-    return render.conversation(session, _parts(conn, session), store.read_messages(conn, session.id))
+    with database_access.database_of_session(cli, session_id) as database:
+        if as_json:
+            found = database.read_now(lambda conn: export_session(conn, store.resolve(conn, session_id).id))
+            click.echo(output.as_json(found))
+        else:
+            render.show(database.read_now(shown))
 
 
 @sessions.command()
@@ -257,15 +250,15 @@ def stats(cli: Cli, as_json: bool) -> None:
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     """Give a session another title; an empty title removes it."""
     wanted = output.one_line(" ".join(title))
+
+    def change(conn: Connection) -> tuple[str, str]:
+        session = store.resolve(conn, session_id)
+        return session.id, store.rename(conn, session.id, wanted)
+
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
-        renamed, kept = database.write_now(_rename, session_id, wanted)
+        renamed, kept = database.write_now(change)
     cut = f" Titles have {store.TITLE_LENGTH} characters at most, so it was cut." if len(kept) < len(wanted) else ""
     click.echo(f"{renamed} is now “{output.one_line(kept)}”.{cut}" if kept else f"{renamed} has no title any more.")
-
-
-def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
-    session = store.resolve(conn, prefix)
-    return session.id, store.rename(conn, session.id, title)
 
 
 @sessions.command("export")
@@ -312,7 +305,11 @@ def _chosen(conn: Connection, source: str | None, session_id: str | None) -> lis
 def import_sessions(cli: Cli, program: str | None, file: Path) -> None:
     """Read sessions that `export` wrote; - is standard input. Those that are here already stay as they are."""
     if program is not None:
-        _import_from(cli, program, file)
+        from gateway.cli.foreign.importing import take
+
+        with database_access.opened(cli) as database, database_access.mirrored(cli, database):
+            taken = take(database, program, file)
+        click.echo(output.clean("\n".join(taken.lines())))
         return
     from gateway.cli import session_files
 
@@ -323,14 +320,6 @@ def import_sessions(cli: Cli, program: str | None, file: Path) -> None:
     ):
         done = session_files.read_sessions(database, lines, cli.home)
     click.echo(f"{done}.")
-
-
-def _import_from(cli: Cli, program: str, home: Path) -> None:
-    from gateway.cli.foreign.importing import take
-
-    with database_access.opened(cli) as database, database_access.mirrored(cli, database):
-        taken = take(database, program, home)
-    click.echo(output.clean("\n".join(taken.lines())))
 
 
 # --- deleting ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms
 from sessions.gauges import Gauges
 from sessions.jobs import Job
-from sessions.policy import ResetRules
 from sessions.records import OutState
 from sessions.runs import farewells
 from sessions.workers import LeaseRow, WorkerRow, WorkerState
@@ -37,9 +36,24 @@ _FULL_BYTES = 2**20
 @pass_cli
 def status(cli: Cli, wants_json: bool) -> None:
     """How the running gateway is. Ends with 1 when none runs."""
-    with existing_database(cli) as database:
-        found = database.read_now(_read_state, _rules(cli)) if database is not None else _HomeState()
     now = now_ms()
+    try:
+        rules = load(cli.home, cli.environ).config.session_reset.rules()
+    except BadConfig:  # it is not usable; `hermes doctor` says why
+        rules = None
+
+    def read_state(conn: Connection) -> _HomeState:
+        return _HomeState(
+            workers=workers.everyone(conn),
+            leases=workers.held_leases(conn, now),
+            numbers=gauges.read_gauges(conn),
+            jobs=jobs.upcoming(conn, limit=SHOWN),
+            owed=len(farewells.owed(conn)),
+            resets=() if rules is None else next_resets(conn, rules, now, limit=SHOWN),
+        )
+
+    with existing_database(cli) as database:
+        found = _HomeState() if database is None else database.read_now(read_state)
     if wants_json:
         click.echo(as_json(_facts(found, now)))
     else:
@@ -62,25 +76,6 @@ class _HomeState:
 
     def is_running(self, now: int) -> bool:
         return any(row.state_at(now) is WorkerState.READY for row in self.workers)
-
-
-def _rules(cli: Cli) -> ResetRules | None:
-    """None: the configuration is not usable; `hermes doctor` says why."""
-    try:
-        return load(cli.home, cli.environ).config.session_reset.rules()
-    except BadConfig:
-        return None
-
-
-def _read_state(conn: Connection, rules: ResetRules | None) -> _HomeState:
-    return _HomeState(
-        workers=workers.everyone(conn),
-        leases=workers.held_leases(conn, now_ms()),
-        numbers=gauges.read_gauges(conn),
-        jobs=jobs.upcoming(conn, limit=SHOWN),
-        owed=len(farewells.owed(conn)),
-        resets=() if rules is None else next_resets(conn, rules, now_ms(), limit=SHOWN),
-    )
 
 
 def _facts(found: _HomeState, now: int) -> dict[str, Any]:
@@ -130,7 +125,10 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
         yield f"No gateway runs on {cli.home}. `hermes gateway run` starts one."
     for row in found.workers:
         yield from _worker_lines(row, now)
-    yield f"  {'Queue':<10} {_queue(numbers, now)}"
+    waits = ""
+    if numbers.oldest_unread is not None:
+        waits = f", the oldest message waits for {format_duration((now - numbers.oldest_unread) / 1000)}"
+    yield f"  {'Queue':<10} {counted(_to_send(numbers), 'message')} to send{waits}"
     running, waiting = numbers.runs.get("running", 0), numbers.runs.get("waiting_on_human", 0)
     yield f"  {'Runs':<10} {running} at work, {waiting} waiting for a person"
     for number, reset in enumerate(found.resets):
@@ -161,22 +159,10 @@ def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
     config = report.get("config", {})
     if refused := config.get("refused"):
         problems = refused["problems"]
-        yield f"  {'Problem':<10} the changed configuration was refused {_ago(refused['at'], now)} ago; the last good one counts:"
+        ago = format_duration(max(0.0, now / 1000 - datetime.fromisoformat(refused["at"]).timestamp()))
+        yield f"  {'Problem':<10} the changed configuration was refused {ago} ago; the last good one counts:"
         yield from (f"  {'':<10} {one_line(problem)}" for problem in problems[:5])
         yield f"  {'':<10} `hermes config check` shows what to write."
-
-
-def _ago(moment: str, now: int) -> str:
-    return format_duration(max(0.0, now / 1000 - datetime.fromisoformat(moment).timestamp()))
-
-
-def _queue(numbers: Gauges, now: int) -> str:
-    waits = (
-        ""
-        if numbers.oldest_unread is None
-        else f", the oldest message waits for {format_duration((now - numbers.oldest_unread) / 1000)}"
-    )
-    return f"{counted(_to_send(numbers), 'message')} to send{waits}"
 
 
 def _to_send(numbers: Gauges) -> int:

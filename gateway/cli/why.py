@@ -26,11 +26,20 @@ from sessions.records import EndReason
 def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
     """Prints why the conversation of this key, or of this session's id, is reset. Raises Wrong for what is neither."""
     loaded, now = load(cli.home, cli.environ), now_ms()
+
+    def explained(conn: Connection) -> tuple[Explanation, str]:
+        key = session_key
+        if ":" not in key:  # the id of a session, as the list shows it
+            with contextlib.suppress(NotFound):
+                key = store.resolve(conn, key).session_key
+        found = explain(conn, key, loaded.config.session_reset.rules(), now)
+        return found, "" if found.session is None else label(conn, found.session)
+
     with existing_database(cli) as database:
         if database is None:
             raise Wrong(f"Nothing is stored in {cli.home} yet.")
         try:
-            found, title = database.read_now(_explained, session_key, loaded, now)
+            found, title = database.read_now(explained)
         except InvalidKey as error:
             raise Wrong(f"{error}. `hermes sessions list --json` shows the keys.") from None
     if as_json:
@@ -39,21 +48,16 @@ def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
         click.echo("\n".join(_lines(found, title, loaded, now)))
 
 
-def _explained(conn: Connection, session_key: str, loaded: Loaded, now: int) -> tuple[Explanation, str]:
-    if ":" not in session_key:  # the id of a session, as the list shows it
-        with contextlib.suppress(NotFound):
-            session_key = store.resolve(conn, session_key).session_key
-    found = explain(conn, session_key, loaded.config.session_reset.rules(), now)
-    return found, "" if found.session is None else label(conn, found.session)
-
-
 def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str]:
     zone = found.policy.timezone
     opened = "no conversation is open here"
     if found.session is not None:
         opened = f"“{output.one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
     lines = [f"{output.one_line(found.session_key)}  {opened}", ""]
-    lines += _row("rule", f"{_describe(found.policy):<31} {_rule(found, loaded)}")
+    rule = _where(found.rule, loaded)
+    if found.is_never_reset:
+        rule = f"resets are for chats, and no override names {SessionKey.parse(found.session_key).scope}"
+    lines += _row("rule", f"{_describe(found.policy):<31} {rule}")
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:
@@ -75,12 +79,6 @@ def _row(head: str, *texts: str) -> list[str]:
 
 def _unused(found: Explanation) -> list[int | None]:
     return [*found.passed_over, *([None] if found.rule is not None else [])]
-
-
-def _rule(found: Explanation, loaded: Loaded) -> str:
-    if found.is_never_reset:
-        return f"resets are for chats, and no override names {SessionKey.parse(found.session_key).scope}"
-    return _where(found.rule, loaded)
 
 
 def _where(rule: int | None, loaded: Loaded) -> str:

@@ -5,13 +5,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import ndiff
-from pathlib import Path as File
+from pathlib import Path
 from typing import Any, cast
 
-from gateway.config.changes import leaves
 from gateway.config.model import Config
-from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, parse_path, unknown_key
-from gateway.config.reading import file_of, model_of, read
+from gateway.config.problems import BadConfig, KeyPath, Problem, SourcePlace, parse_path, unknown_key
+from gateway.config.reading import file_of, leaves, model_of, read
 from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_bindings
 from gateway.config.validation import beside, from_text, is_secret, takes
 from gateway.config.yaml_nodes import Document, read_yaml
@@ -22,7 +21,7 @@ _OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
 _NOT_IN_YAML = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
-def with_value(text: str, path: Path, value: Any) -> str | None:
+def with_value(text: str, path: KeyPath, value: Any) -> str | None:
     """The text with this value; a new key stands below the comment that shows it, else behind the last key of its section.
 
     Texts get quotes where YAML, or an older reader of it, would take them for something else. None: there is no place
@@ -37,7 +36,7 @@ def with_value(text: str, path: Path, value: Any) -> str | None:
     return next((attempt for attempt in attempts if _differs_only_there(attempt, document, path, value)), None)
 
 
-def _differs_only_there(text: str, old: Document, path: Path, value: Any) -> bool:
+def _differs_only_there(text: str, old: Document, path: KeyPath, value: Any) -> bool:
     try:
         new = read_yaml(text)
     except BadConfig:
@@ -48,7 +47,7 @@ def _differs_only_there(text: str, old: Document, path: Path, value: Any) -> boo
     return not new.problems and new.value(path) == value and others[0] == others[1]
 
 
-def _attempts(text: str, document: Document, path: Path, value: Any, *, quoted: bool) -> Iterator[str]:
+def _attempts(text: str, document: Document, path: KeyPath, value: Any, *, quoted: bool) -> Iterator[str]:
     known = document.written(path)
     if known == path:
         yield _replaced(text, document, path, _as_yaml(value, quoted=quoted))
@@ -67,7 +66,7 @@ def _attempts(text: str, document: Document, path: Path, value: Any, *, quoted: 
         yield _replaced(text, document, known, written)
 
 
-def _replaced(text: str, document: Document, path: Path, written: str) -> str:
+def _replaced(text: str, document: Document, path: KeyPath, written: str) -> str:
     """A value below its key comes to stand beside it."""
     start, end = document.places[path].span
     end = start + len(text[start:end].rstrip())  # the line breaks below a block of text stay
@@ -78,7 +77,7 @@ def _replaced(text: str, document: Document, path: Path, written: str) -> str:
     return text[:start] + written + text[end:]
 
 
-def _inserted(text: str, document: Document, section: Path, rest: Path, written: str) -> Iterator[str]:
+def _inserted(text: str, document: Document, section: KeyPath, rest: KeyPath, written: str) -> Iterator[str]:
     """The text with new lines for the keys of `rest`: behind a comment that shows the first of them, or at the end of the section."""
     key, (start, end) = document.places[section].key, document.places[section].span
     below = [place.key for at, place in document.places.items() if at[:-1] == section]
@@ -116,7 +115,7 @@ class Edit:
     lines: tuple[tuple[int, str], ...]
     variables: tuple[str, ...]
 
-    def write(self, home: File) -> None:
+    def write(self, home: Path) -> None:
         """The secrets first: a YAML that names a variable nobody has set would be refused. Raises OSError."""
         if self.variables:
             write_private(home / DOTENV, self.sources.dotenv)
@@ -137,7 +136,7 @@ def edit(sources: Sources, values: Mapping[str, str], *, check: bool = True) -> 
     return Edit(sources=changed, lines=lines, variables=tuple(variables))
 
 
-def _with_key(sources: Sources, path: Path, value: str) -> tuple[Sources, str | None]:
+def _with_key(sources: Sources, path: KeyPath, value: str) -> tuple[Sources, str | None]:
     """The sources with this value, and the variable that it was put into, if it is a secret."""
     document = file_of(sources)
     if document.problems:  # it has two truths for one key, or the like
@@ -157,7 +156,7 @@ def _with_key(sources: Sources, path: Path, value: str) -> tuple[Sources, str | 
     return replace(sources, yaml=yaml, dotenv=dotenv), variable
 
 
-def _no_such_key(path: Path, root: type[Config]) -> Problem:
+def _no_such_key(path: KeyPath, root: type[Config]) -> Problem:
     place = SourcePlace(source="config set")
     known = [takes(root, path[:end]) is not None for end in range(1, len(path) + 1)]
     if all(known):
@@ -167,7 +166,7 @@ def _no_such_key(path: Path, root: type[Config]) -> Problem:
     return unknown_key(place, wrong, beside(root, wrong) or beside(root, wrong[:-1]))
 
 
-def _variable(document: Document, path: Path) -> str:
+def _variable(document: Document, path: KeyPath) -> str:
     """The one that the file names already, else one after the key: TELEGRAM_TOKEN, MODEL_API_KEY, API_KEYS_0_KEY."""
     written = document.value(path)
     if isinstance(written, str) and (match := REFERENCE.fullmatch(written)):
@@ -185,8 +184,8 @@ def _with_variable(dotenv: str, name: str, value: str) -> str:
     return f"{others}{ending}{name}='{quoted}'\n"
 
 
-_PACKAGED = File(__file__).parents[1] / "config.example.yaml"
-_CHECKED_OUT = File(__file__).parents[2] / "config.example.yaml"
+_PACKAGED = Path(__file__).parents[1] / "config.example.yaml"
+_CHECKED_OUT = Path(__file__).parents[2] / "config.example.yaml"
 
 
 def example() -> str:

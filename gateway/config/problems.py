@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from operator import attrgetter
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""The parts of a key: `("api", "keys", 0, "name")` is `api.keys[0].name`."""
 
 MASK = "****"
 
@@ -36,7 +37,7 @@ class Problem:
     """
 
     place: SourcePlace
-    at: Path = ()
+    at: KeyPath = ()
     said: str
     hint: str
     suggestion: str | None = None
@@ -75,14 +76,14 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return by_folded[found[0]] if found else None
 
 
-def unknown_key(place: SourcePlace, at: Path, known: Sequence[str]) -> Problem:
+def unknown_key(place: SourcePlace, at: KeyPath, known: Sequence[str]) -> Problem:
     """The last part of the path is no key; `known` are those that could be meant."""
     suggestion = nearest(str(at[-1]), known)
     hint = "" if suggestion else f"allowed: {', '.join(known)}"
     return Problem(place=place, at=at, said="unknown key", hint=hint, suggestion=suggestion)
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """`("api", "keys", 0, "name")` as people write it: `api.keys[0].name`."""
     text = ""
     for part in path:
@@ -90,6 +91,6 @@ def dotted(path: Path) -> str:
     return text
 
 
-def parse_path(text: str) -> Path:
+def parse_path(text: str) -> KeyPath:
     """The opposite of `dotted`."""
     return tuple(int(part[1:-1]) if part.startswith("[") else part for part in re.findall(r"\[\d+\]|[^.\[\]]+", text))

@@ -1,18 +1,23 @@
-"""Reads the configuration (environment over `.env` over `config.yaml` over defaults), and collects everything that is wrong in one list."""
+"""Reads the configuration (environment over `.env` over `config.yaml` over defaults), and collects everything that is wrong in one list.
+Also lists the keys of a configuration, and those in which two differ.
+"""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path as File
+from pathlib import Path
 from typing import Any, cast
 
+from pydantic import SecretStr
 from pydantic_core import ErrorDetails
 
+from adapters.section import Section
 from gateway.config import rules
 from gateway.config.model import Config, config_model
-from gateway.config.problems import BadConfig, Path, Problem, parse_path
+from gateway.config.problems import MASK, BadConfig, KeyPath, Problem, dotted, parse_path
 from gateway.config.sources import YAML, Setting, Sources, finder, misspelt, read_dotenv
 from gateway.config.validation import BadReference, explained, lay_over, resolve_references, validated, with_excerpt
 from gateway.config.yaml_nodes import Document, read_yaml
+from gateway.observe.redaction import redact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +35,7 @@ class Loaded:
         return str(replace(place, column=0)) if place else "default"
 
 
-def load(home: File, environ: Mapping[str, str]) -> Loaded:
+def load(home: Path, environ: Mapping[str, str]) -> Loaded:
     """Raises BadConfig with everything that is wrong. A home without files is a good configuration."""
     return read(Sources.of(home, environ))
 
@@ -91,7 +96,7 @@ def _validated(
     return config, told
 
 
-def _owners(home: File | None, config: Config) -> Mapping[str, str]:
+def _owners(home: Path | None, config: Config) -> Mapping[str, str]:
     """The stored owners of the platforms whose lists could leave them out."""
     platforms = list(rules.lists_without_owner(config))
     if home is None or not platforms:
@@ -115,7 +120,7 @@ def _located(finding: rules.Finding, document: Document) -> Problem:
     return document.problem(parse_path(finding.path), finding.said, f"{finding.hint}{other}")
 
 
-def _is_in_force(config: Config, path: Path, error: ErrorDetails) -> bool:
+def _is_in_force(config: Config, path: KeyPath, error: ErrorDetails) -> bool:
     """A section that is switched off may hold references to what is not there."""
     written = error["input"]
     match path if isinstance(written, BadReference) and not written.is_broken else ():
@@ -130,3 +135,55 @@ def _is_in_force(config: Config, path: Path, error: ErrorDetails) -> bool:
             return bool(config.web.search)
         case _:
             return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A key whose value is another one now. None: the key was not there. Secrets are masked on both sides."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+def diff(old: Config, new: Config) -> list[Change]:
+    """What changed, in the order of the sections."""
+    before, after = dict(leaves(old)), dict(leaves(new))
+    paths = dict.fromkeys([*before, *after])
+    return [
+        Change(path=dotted(path), old=shown(before.get(path)), new=shown(after.get(path)))
+        for path in paths
+        if before.get(path) != after.get(path)
+    ]
+
+
+def secrets(config: Config) -> list[str]:
+    """Returns every value of a secret key, found by its type."""
+    return [value.get_secret_value() for _, value in leaves(config) if isinstance(value, SecretStr)]
+
+
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every key that holds a value; sections of a list are entered, lists of words are values."""
+    inside: Iterable[tuple[Any, Any]]
+    match value:
+        case Section():
+            inside = value
+        case dict():
+            inside = cast(dict[str, Any], value).items()
+        case [Section() | {}, *_]:  # else one value, such as a list of words
+            inside = enumerate(cast(list[Any], value))
+        case _:
+            yield path, value
+            return
+    for part, one in inside:
+        yield from leaves(one, (*path, part))
+
+
+def shown(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return MASK if value.get_secret_value() else ""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [shown(one) for one in cast(list[Any], value)]
+    return value

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path as File
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config.problems import BadConfig, Problem, SourcePlace
@@ -45,7 +45,7 @@ class Sources:
     in `$CREDENTIALS_DIRECTORY`.
     """
 
-    home: File | None = None
+    home: Path | None = None
     yaml: str = field(default="", repr=False)
     dotenv: str = field(default="", repr=False)
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -54,7 +54,7 @@ class Sources:
     warnings: tuple[Problem, ...] = ()
 
     @classmethod
-    def of(cls, home: File, environ: Mapping[str, str]) -> "Sources":
+    def of(cls, home: Path, environ: Mapping[str, str]) -> "Sources":
         problems: list[Problem] = []
         yaml, dotenv = (_text(home / name, problems) for name in (YAML, DOTENV))
         said, hint = "others on this machine can look into it", f"chmod 700 {home}"
@@ -78,12 +78,12 @@ class Sources:
             return self.credentials(name)
         folder = self.environ.get("CREDENTIALS_DIRECTORY")
         try:
-            return (File(folder) / name).read_text("utf-8").rstrip("\r\n") if folder else None
+            return (Path(folder) / name).read_text("utf-8").rstrip("\r\n") if folder else None
         except (OSError, UnicodeDecodeError):
             return None
 
 
-def _text(path: File, problems: list[Problem]) -> str:
+def _text(path: Path, problems: list[Problem]) -> str:
     """Empty when there is no such file."""
     line = column = 0
     try:
@@ -148,7 +148,7 @@ def without_references(text: str, find: Callable[[str], str | None]) -> str:
     return REFERENCE.sub(lambda match: find(match[1]) or "", text).replace("$${", "${")
 
 
-def database_url(home: File, environ: Mapping[str, str]) -> str:
+def database_url(home: Path, environ: Mapping[str, str]) -> str:
     """Empty: SQLite in the home. Quick, and checks nothing: a file with mistakes counts as one without an address."""
     sources = Sources.of(home, environ)
     variables = sources.variables()

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.model import Config
-from gateway.config.problems import MASK, BadConfig, Path, Problem, nearest, unknown_key
+from gateway.config.problems import MASK, BadConfig, KeyPath, Problem, nearest, unknown_key
 from gateway.config.sources import DOTENV, PREFIX, REFERENCE, YAML, Setting, without_references
 from gateway.config.yaml_nodes import Document, read_yaml
 from gateway.observe.redaction import redact
@@ -92,7 +92,7 @@ def _merged(below: Any, above: Any) -> Any:
 KeySchema = Mapping[str, Any]
 
 
-def takes(root: type[Config], path: Path) -> KeySchema | None:
+def takes(root: type[Config], path: KeyPath) -> KeySchema | None:
     """What may be written for a key of the whole configuration `root`; None for a key that does not exist."""
     whole = _json_schema(root)
     found: KeySchema | None = whole
@@ -106,7 +106,7 @@ def takes(root: type[Config], path: Path) -> KeySchema | None:
     return found
 
 
-def beside(root: type[Config], path: Path) -> tuple[str, ...]:
+def beside(root: type[Config], path: KeyPath) -> tuple[str, ...]:
     """The keys of the section that `path` is in."""
     return tuple((takes(root, path[:-1]) or {}).get("properties", ()))
 
@@ -149,9 +149,9 @@ _JSON_TYPES = {
 }
 
 
-def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, ErrorDetails]]]:
+def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[KeyPath, ErrorDetails]]]:
     """The configuration, and what is wrong by its path. That is taken out of the data, so that the rules can look at the rest."""
-    wrong: list[tuple[Path, ErrorDetails]] = []
+    wrong: list[tuple[KeyPath, ErrorDetails]] = []
     # It ends: each round turns texts into what they mean, which is no such text any more, or takes something out.
     while True:
         try:
@@ -175,7 +175,7 @@ def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, E
             holder[part] = value
 
 
-def _bad_references(data: Any, path: Path = ()) -> Iterator[tuple[Path, BadReference]]:
+def _bad_references(data: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, BadReference]]:
     """Those under keys of other packages that take anything."""
     match data:
         case BadReference():
@@ -190,7 +190,7 @@ def _bad_references(data: Any, path: Path = ()) -> Iterator[tuple[Path, BadRefer
             pass
 
 
-def _not_resolved(path: Path, reference: BadReference) -> ErrorDetails:
+def _not_resolved(path: KeyPath, reference: BadReference) -> ErrorDetails:
     return {"type": "bad_reference", "loc": path, "msg": reference.said, "input": reference}
 
 
@@ -226,7 +226,7 @@ def from_text(text: str, wanted: KeySchema) -> Any:
             return text
 
 
-def _steps(data: Any, location: Path) -> list[tuple[Any, str | int]]:
+def _steps(data: Any, location: KeyPath) -> list[tuple[Any, str | int]]:
     """The way to a place in the data. Left out is what pydantic adds to say that it looked at a key, or at one type of several."""
     steps: list[tuple[Any, str | int]] = []
     for part in location:
@@ -275,7 +275,7 @@ def _line_of(problem: Problem, document: Document, lines: list[str], root: type[
 _LARGEST = 10**20
 
 
-def explained(path: Path, error: ErrorDetails, document: Document, root: type[Config]) -> Problem:
+def explained(path: KeyPath, error: ErrorDetails, document: Document, root: type[Config]) -> Problem:
     """The error with the place that it is about."""
     if error["type"] == "extra_forbidden":
         return unknown_key(document.place(path, of_key=True), path, beside(root, path))

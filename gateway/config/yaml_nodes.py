@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
-from gateway.config.problems import BadConfig, Path, Problem, SourcePlace
+from gateway.config.problems import BadConfig, KeyPath, Problem, SourcePlace
 
 _TEXT = {"str", "timestamp", "value"}  # a date is meant as it is written
 
@@ -23,26 +23,26 @@ class Document:
     """`places` of the values by path. `problems`: what is wrong, although the rest could be read."""
 
     data: Any
-    places: dict[Path, SourcePlace]
+    places: dict[KeyPath, SourcePlace]
     problems: list[Problem]
 
-    def place(self, path: Path, *, of_key: bool = False) -> SourcePlace:
+    def place(self, path: KeyPath, *, of_key: bool = False) -> SourcePlace:
         """Where the value at `path`, or its key, was written; the key around it where nothing was."""
         found = self.written(path)
         place = self.places[found]
         return place if found == path and not of_key else place.key or place
 
     def problem(
-        self, path: Path, said: str, hint: str, suggestion: str | None = None, *, of_key: bool = False
+        self, path: KeyPath, said: str, hint: str, suggestion: str | None = None, *, of_key: bool = False
     ) -> Problem:
         """A problem of the value at `path`, or of its key."""
         return Problem(place=self.place(path, of_key=of_key), at=path, said=said, hint=hint, suggestion=suggestion)
 
-    def value(self, path: Path) -> Any:
+    def value(self, path: KeyPath) -> Any:
         """None where nothing is written."""
         return reduce(getitem, path, self.data) if path in self.places else None
 
-    def written(self, path: Path) -> Path:
+    def written(self, path: KeyPath) -> KeyPath:
         """The longest part of the path at which something is written."""
         return next((path[:end] for end in range(len(path), 0, -1) if path[:end] in self.places), ())
 
@@ -53,10 +53,10 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
         self.yaml = cast(Any, YAML(typ="safe", pure=True))
-        self.places: dict[Path, SourcePlace] = {}
+        self.places: dict[KeyPath, SourcePlace] = {}
         self.problems: list[Problem] = []
 
-    def value(self, node: Any, path: Path = (), around: tuple[int, ...] = (), key: Any = None) -> Any:
+    def value(self, node: Any, path: KeyPath = (), around: tuple[int, ...] = (), key: Any = None) -> Any:
         self.places[path] = self._place(node, key)
         if id(node) in around:
             return self._problem(node, path, "contains itself", "write it out instead of the alias")
@@ -70,7 +70,7 @@ class _Reader:
             case _:
                 return self._scalar(node, path)
 
-    def _mapping(self, node: Any, path: Path, around: tuple[int, ...]) -> dict[str, Any]:
+    def _mapping(self, node: Any, path: KeyPath, around: tuple[int, ...]) -> dict[str, Any]:
         entries: dict[str, Any] = {}
         # Kept apart, because a key of the mapping itself wins wherever << stands.
         merged: dict[str, Any] = {}
@@ -91,7 +91,7 @@ class _Reader:
                 entries[name] = self.value(value, here, around, key)
         return merged | entries
 
-    def _scalar(self, node: Any, path: Path) -> Any:
+    def _scalar(self, node: Any, path: KeyPath) -> Any:
         kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
         if kind in {"null", "bool", "int", "float"}:
             try:
@@ -112,7 +112,7 @@ class _Reader:
             span = (key.end_mark.index + 1, key.end_mark.index + 1)
         return SourcePlace(source=self._source, line=line, column=column, span=span, key=self._place(key))
 
-    def _problem(self, node: Any, path: Path, said: str, hint: str) -> None:
+    def _problem(self, node: Any, path: KeyPath, said: str, hint: str) -> None:
         self.problems.append(Problem(place=self._place(node), at=path, said=said, hint=hint))
 
 

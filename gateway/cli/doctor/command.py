@@ -3,7 +3,7 @@
 import asyncio
 import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import click
 from click.exceptions import Exit
@@ -15,10 +15,9 @@ from gateway.cli.doctor.checks import CheckTarget, Diagnosis, Severity, problem,
 from gateway.cli.output import as_json, clean, counted
 from gateway.cli.service_view import service_sources
 from gateway.config.problems import BadConfig
-from gateway.config.reading import Loaded, read
+from gateway.config.reading import read
 from gateway.home import BadHome
 from sessions.clock import now_ms
-from sessions.db import Database
 from sessions.errors import ForeignHome, NewerSchema, OlderSchema, StateError
 
 FAILED = 1
@@ -52,7 +51,12 @@ ASYNC_CHECKS: tuple[Callable[[CheckTarget], AsyncIterator[Diagnosis]], ...] = (
 def doctor(cli: Cli, fix: bool, explain: bool, wants_json: bool) -> None:
     """Look for everything that is wrong, and say what to do. Ends with 1 when there is a problem."""
     findings = _examine(cli)
-    mended = [finding for finding in findings if fix and _mend(finding)]
+    mended: list[Diagnosis] = []
+    for finding in findings:
+        if fix and finding.fix is not None:
+            with suppress(OSError):  # it is found again, with its remedy
+                finding.fix()
+                mended.append(finding)
     findings = _examine(cli) if mended else findings
     findings.sort(key=lambda finding: finding.severity)
     if wants_json:
@@ -71,21 +75,22 @@ def _count() -> int:
     return len(CHECKS) + len(ASYNC_CHECKS) + 1  # and the configuration
 
 
-def _mend(finding: Diagnosis) -> bool:
-    if finding.fix is None:
-        return False
-    try:
-        finding.fix()
-    except OSError:  # it is found again, with its remedy
-        return False
-    return True
-
-
 def _examine(cli: Cli) -> list[Diagnosis]:
     findings: list[Diagnosis] = []
+    loaded, database, look = None, None, "hermes config check"
     with ExitStack() as stack:
-        loaded = _configuration(cli, findings)
-        database = _database(cli, stack, findings)
+        try:
+            loaded = read(service_sources(cli.home, cli.environ))
+        except BadConfig as bad:
+            findings += [problem("config.invalid", each.headline, each.remedy or look) for each in bad.problems]
+        else:
+            findings += [warning("config.warning", each.headline, each.remedy or look) for each in loaded.warnings]
+        try:
+            database = stack.enter_context(existing_database(cli))
+        except (StateError, BadHome, OSError) as error:
+            # What belongs to somebody else is not damaged: `home.owner` says what to do.
+            if not any(checks.not_ours(cli.home)):
+                findings.append(_unusable(error))
         target = CheckTarget(home=cli.home, environ=cli.environ, loaded=loaded, database=database, now=now_ms())
         try:
             for check in CHECKS:
@@ -108,30 +113,6 @@ def _unusable(error: Exception) -> Diagnosis:
         what, _, remedy = what.partition(". ")
         return problem("database.version", what, remedy)
     return problem("database.unusable", what, "hermes restore FILE   with the last good backup")
-
-
-def _configuration(cli: Cli, findings: list[Diagnosis]) -> Loaded | None:
-    try:
-        loaded = read(service_sources(cli.home, cli.environ))
-    except BadConfig as bad:
-        findings += [
-            problem("config.invalid", each.headline, each.remedy or "hermes config check") for each in bad.problems
-        ]
-        return None
-    findings += [
-        warning("config.warning", each.headline, each.remedy or "hermes config check") for each in loaded.warnings
-    ]
-    return loaded
-
-
-def _database(cli: Cli, stack: ExitStack, findings: list[Diagnosis]) -> Database | None:
-    try:
-        return stack.enter_context(existing_database(cli))
-    except (StateError, BadHome, OSError) as error:
-        # What belongs to somebody else is not damaged: `home.owner` says what to do.
-        if not any(checks.not_ours(cli.home)):
-            findings.append(_unusable(error))
-        return None
 
 
 def _lines(findings: Sequence[Diagnosis], mended: Sequence[Diagnosis], *, fix: bool, explain: bool) -> Iterator[str]:

@@ -77,12 +77,9 @@ async def _models_of(chosen: ChosenModel) -> tuple[int, frozenset[str], datetime
     ):
         date = answer.headers.get("Date")
         listed: Any = await answer.json(content_type=None) if answer.status == 200 else {}
-        return answer.status, _names(listed), parsedate_to_datetime(date) if date else None
-
-
-def _names(listed: Any) -> frozenset[str]:
-    rows: Any = cast(dict[str, Any], listed).get("data") if isinstance(listed, dict) else None
-    return frozenset(str(row.get("id")) for row in cast(list[dict[str, Any]], rows or []))
+        rows: Any = cast(dict[str, Any], listed).get("data") if isinstance(listed, dict) else None
+        names = frozenset(str(row.get("id")) for row in cast(list[dict[str, Any]], rows or []))
+        return answer.status, names, parsedate_to_datetime(date) if date else None
 
 
 async def platforms(target: CheckTarget) -> AsyncIterator[Diagnosis]:
@@ -118,8 +115,12 @@ async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIter
     finally:
         await adapter.close()
     if manifest(name).is_called(section):
-        async for finding in _webhook(target, loaded, name):
-            yield finding
+        if not loaded.config.api.public_url:
+            what = f"{title} cannot call this gateway: api.public_url is empty."
+            yield problem(f"{name}.webhook", what, "hermes config set api.public_url https://…")
+        elif target.is_running and (why := await why_unreachable(webhook_url(loaded, name))):
+            what = f"{title} would not reach this gateway at {webhook_url(loaded, name)}: {why}."
+            yield problem(f"{name}.webhook", what, "Look at the proxy in front of it: docs/how-to/behind-a-proxy.md")
     paired = target.database.read_now(people.everybody) if target.database is not None else []
     if not section.allowed_users and not any(person.platform == name for person in paired):
         yield warning(
@@ -127,16 +128,6 @@ async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIter
             f"{title}: nobody may talk to the bot yet.",
             f"hermes setup {name}   shows a code; or   hermes pair approve CODE",
         )
-
-
-async def _webhook(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
-    title = manifest(name).title
-    if not loaded.config.api.public_url:
-        what = f"{title} cannot call this gateway: api.public_url is empty."
-        yield problem(f"{name}.webhook", what, "hermes config set api.public_url https://…")
-    elif target.is_running and (why := await why_unreachable(webhook_url(loaded, name))):
-        what = f"{title} would not reach this gateway at {webhook_url(loaded, name)}: {why}."
-        yield problem(f"{name}.webhook", what, "Look at the proxy in front of it: docs/how-to/behind-a-proxy.md")
 
 
 def webhook_url(loaded: Loaded, platform: str) -> str:

@@ -75,7 +75,14 @@ class MenuItem:
 def ask(question: str, *, default: str = "", secret: bool = False) -> str:
     """Asks for one line. Raises GoBack, KeyboardInterrupt, or EOFError."""
     shown = f"{question} [{'****' if secret else default}]: " if default else f"{question}: "
-    session = PromptSession[str](key_bindings=_keys())
+    keys = KeyBindings()
+
+    # Eager, or prompt_toolkit waits half a second: an escape also begins the code of an arrow key.
+    @keys.add("escape", eager=True)
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(exception=GoBack())
+
+    session = PromptSession[str](key_bindings=keys)
     return session.prompt(shown, is_password=secret).strip() or default
 
 
@@ -112,17 +119,6 @@ def confirm(question: str, *, default: bool) -> bool:
         if said in {"", "y", "yes", "n", "no"}:
             return default if not said else said.startswith("y")
         click.echo("  Type y or n.")
-
-
-def _keys() -> KeyBindings:
-    keys = KeyBindings()
-
-    # Eager, or prompt_toolkit waits half a second: an escape also begins the code of an arrow key.
-    @keys.add("escape", eager=True)
-    def _(event: KeyPressEvent) -> None:
-        event.app.exit(exception=GoBack())
-
-    return keys
 
 
 # --- the order -----------------------------------------------------------------------------------------------------------------
@@ -346,7 +342,20 @@ def without_questions(answers: Answers) -> bool:
     answers.keep(dict(sorted(found.items(), key=lambda item: item[0].endswith(".enabled"))))
     for key in found:
         click.echo(f"  set  {key}")
-    return all([_model_works(answers), *(_platform_works(answers, name) for name in _enabled(answers))])
+    all_work = True
+    try:
+        click.echo(f"  ok   {call_model(answers.loaded)}")
+    except NotWorking as error:
+        click.echo(f"  no   model: {error}")
+        all_work = False
+    sections = answers.loaded.config.platforms.by_name()
+    for name in (name for name in OUR_OWN if is_built(name) and sections[name].enabled):
+        try:
+            click.echo(f"  ok   {manifest(name).title}: {who_is(answers.loaded, name).name or 'saved'}")
+        except NotWorking as error:
+            click.echo(f"  no   {manifest(name).title}: {error}")
+            all_work = False
+    return all_work
 
 
 def _from_environment(answers: Answers) -> dict[str, str]:
@@ -360,26 +369,3 @@ def _from_environment(answers: Answers) -> dict[str, str]:
     found = {key: environ[variable] for key, variable in usual.items() if environ.get(variable)}
     settings = Sources(environ=environ).settings()
     return found | {".".join(one.path): one.value for one in settings if len(one.path) > 1 and one.value}
-
-
-def _enabled(answers: Answers) -> list[str]:
-    sections = answers.loaded.config.platforms.by_name()
-    return [name for name in OUR_OWN if is_built(name) and sections[name].enabled]
-
-
-def _model_works(answers: Answers) -> bool:
-    try:
-        click.echo(f"  ok   {call_model(answers.loaded)}")
-    except NotWorking as error:
-        click.echo(f"  no   model: {error}")
-        return False
-    return True
-
-
-def _platform_works(answers: Answers, name: str) -> bool:
-    try:
-        click.echo(f"  ok   {manifest(name).title}: {who_is(answers.loaded, name).name or 'saved'}")
-    except NotWorking as error:
-        click.echo(f"  no   {manifest(name).title}: {error}")
-        return False
-    return True

@@ -15,7 +15,7 @@ from adapters.registry import manifest
 from gateway.cli.base import as_called_here
 from gateway.cli.doctor.remote_checks import webhook_url, why_unreachable
 from gateway.cli.setup.answers import Answers, CheckedBot
-from gateway.config import database_url
+from gateway.config.sources import database_url
 from sessions import people, workers
 from sessions.clock import now_ms
 from sessions.db import Database, open_database

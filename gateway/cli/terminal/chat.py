@@ -63,7 +63,11 @@ def _question_or_input(question: str | None) -> str | None:
         return question
     if at_terminal and question is None and sys.stdout.isatty():
         return None
-    piped = _piped()
+    # One byte more than allowed, to notice that there is more.
+    data = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_PIPED + 1)
+    if len(data) > MOST_PIPED:
+        raise Wrong(f"That is too much to read at once: more than {MOST_PIPED // 2**20} MiB came through the pipe.")
+    piped = data.decode("utf-8", "replace").strip()
     if question in {None, "-"}:
         if question == "-" and not piped:
             raise Wrong(
@@ -71,17 +75,6 @@ def _question_or_input(question: str | None) -> str | None:
             )
         return piped
     return f"{piped}\n\n{question}" if piped else question
-
-
-def _piped() -> str:
-    """Returns all that comes through the pipe. Raises Wrong."""
-    if sys.stdin is None:
-        return ""
-    # One byte more than allowed, to notice that there is more.
-    data = sys.stdin.buffer.read(MOST_PIPED + 1)
-    if len(data) > MOST_PIPED:
-        raise Wrong(f"That is too much to read at once: more than {MOST_PIPED // 2**20} MiB came through the pipe.")
-    return data.decode("utf-8", "replace").strip()
 
 
 async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> int:

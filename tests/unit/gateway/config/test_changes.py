@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from gateway.config import database_url
-from gateway.config.changes import Change, diff
 from gateway.config.editing import example
 from gateway.config.model import Config
+from gateway.config.reading import Change, diff
+from gateway.config.sources import database_url
 
 
 def config(**data: object) -> Config:
@@ -64,7 +64,7 @@ def test_the_address_of_the_database(home, yaml, dotenv, environ, url):
 def test_the_address_costs_no_pydantic(tmp_path):
     (tmp_path / "config.yaml").write_text("database: {url: x}")
     code = (
-        "import sys, pathlib; from gateway.config import database_url; import gateway.cli.config;"
+        "import sys, pathlib; from gateway.config.sources import database_url; import gateway.cli.config;"
         f"assert database_url(pathlib.Path({str(tmp_path)!r}), {{}}) == 'x';"
         "assert not {'pydantic', 'openai'} & set(sys.modules), sorted(sys.modules)"
     )
@@ -75,7 +75,7 @@ def test_the_address_costs_no_pydantic(tmp_path):
 def test_where_no_address_is_written_no_yaml_is_read(tmp_path):
     (tmp_path / "config.yaml").write_text(example())
     code = (
-        "import sys, pathlib; from gateway.config import database_url;"
+        "import sys, pathlib; from gateway.config.sources import database_url;"
         f"assert database_url(pathlib.Path({str(tmp_path)!r}), {{}}) == '';"
         "assert 'ruamel.yaml' not in sys.modules"
     )
