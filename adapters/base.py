@@ -36,10 +36,10 @@ class Unauthorized(DeliveryError):
 
 
 async def read_file(piece: Piece) -> bytes:
-    """Returns the data of a piece's file: its `content`, or the file at its `path`. Raises Undeliverable."""
+    """Returns the data of a piece's file: the file at its `path`, or else its `content`. Raises Undeliverable."""
     import asyncio  # 15 ms that a command without adapters does not need
 
-    if "content" in piece:
+    if "path" not in piece:
         return piece["content"].encode()
     try:
         return await asyncio.to_thread(Path(piece["path"]).read_bytes)

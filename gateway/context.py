@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gateway.agent.memory.embeddings import Embeddings
     from gateway.agent.memory.fold_worker import FoldWorker
     from gateway.agent.models.interface import Model
+    from gateway.agent.models.speaker import Speaker
     from gateway.agent.profile import AgentProfile
     from gateway.agent.tokens import Tokens
     from gateway.agent.tools.process import Processes
@@ -70,7 +71,7 @@ class App:
     `agents` and `access`: what was made of the configuration for an agent and for a platform, when it was first asked for; empty after a
     reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.
     `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
-    `attachments` and `chats`: what fetches files, and the platforms; None in a process that has none.
+    `attachments`, `speaker` and `chats`: what fetches files, what says answers aloud, and the platforms; None in a process that has none.
     """
 
     home: Path
@@ -96,6 +97,7 @@ class App:
     keys: Sequence[CallerKey] = ()
     local_key: CallerKey | None = None
     attachments: AttachmentDownloader | None = None
+    speaker: Speaker | None = None
     chats: PlatformSupervisor | None = None
     # Made of the app itself, so `app.py` sets them when the rest is there.
     model: Model = field(init=False)

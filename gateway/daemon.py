@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.agent.models.interface import ModelError
+from gateway.agent.models.speaker import Speaker
 from gateway.agent.models.transcriber import Transcriber, voice_settings
 from gateway.api.http.callers import FILE, caller_keys, local_key
 from gateway.api.http.server import serving as serving_http
@@ -95,6 +96,8 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         app.attachments = AttachmentDownloader(
             chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
         )
+        if app.config.voice.speak:
+            app.speaker = await stack.enter_async_context(contextlib.aclosing(Speaker(app.config.voice)))
         stack.push_async_callback(chats.close)
         for work in (chats.poll_other_processes(), app.metrics.watch_loop(), app.watch.run()):
             _run_until_closed(stack, work)

@@ -120,12 +120,15 @@ class Button:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a message for a chat says: Markdown text, buttons below it, files beside it. `silent`: no notification."""
+    """What a message for a chat says: Markdown text, buttons below it, files beside it. `silent`: no notification. `spoken_from`: the text
+    from this character on is also sent as a voice message; the delivery makes that of it, before an adapter gets the message.
+    """
 
     text: str = ""
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     silent: bool = False
+    spoken_from: int | None = None
 
     def for_ask(self, number: int) -> Self:
         """Returns the card with the number of its ask in the data of its buttons, in place of `{ask}`."""

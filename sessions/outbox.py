@@ -382,9 +382,10 @@ def prune(conn: Connection, before: int, limit: int) -> int:
 
 
 def unsent_files(conn: Connection) -> list[str]:
-    """Returns the keys of messages with a file that wait, or are undelivered and may be sent again."""
+    """Returns the keys of messages with a file that wait, or are undelivered and may be sent again. Of answers that are said aloud, too."""
     key = outbox.c.dedup_key
-    return list(conn.scalars(select(key).where(key >= FILE, key < "file;", outbox.c.state != OutState.SENT)))
+    has_file = or_(and_(key >= FILE, key < "file;"), outbox.c.body.contains('"path": ', autoescape=True))
+    return list(conn.scalars(select(key).where(has_file, outbox.c.state != OutState.SENT)))
 
 
 def waiting(conn: Connection) -> dict[str, int]:

@@ -9,7 +9,7 @@ from adapters.text.blocks import Style
 from adapters.text.lines import LineLayout, Notation, escape_markdown
 from adapters.text.markdown import parse
 from adapters.text.split import Size, split, split_or_file
-from sessions.messages import Button, Outbound, Piece
+from sessions.messages import AttachmentKind, Button, Outbound, Piece
 
 MESSAGE = Size(2_000)
 LABEL = 80
@@ -45,7 +45,8 @@ def render(outbound: Outbound) -> list[Piece]:
     files = [{"filename": attachment.name, "path": attachment.path} for attachment in outbound.attachments]
     if files and len(calls) == 1 and "filename" not in calls[0]:
         calls, files = [{**calls[0], **files[0]}], files[1:]
-    calls += files
+    is_spoken = any(file.kind is AttachmentKind.VOICE for file in outbound.attachments)
+    calls = [*files, *calls] if is_spoken else [*calls, *files]
     for number, call in enumerate(calls):
         call["flags"] = NO_EMBEDS | (_NO_NOTIFICATION if number or outbound.silent else 0)
         if outbound.respond_to:

@@ -11,7 +11,7 @@ from adapters.text.blocks import Block, Style, plain_text
 from adapters.text.lines import LineLayout, Notation, escape_markdown
 from adapters.text.markdown import parse
 from adapters.text.split import Size, split, split_or_file
-from sessions.messages import Button, Outbound, Piece
+from sessions.messages import AttachmentKind, Button, Outbound, Piece
 
 MESSAGE = Size(12_000)
 NOTICE = 3_000
@@ -67,7 +67,8 @@ def render(outbound: Outbound) -> list[Piece]:
     files: list[Piece] = [{"filename": file.name, "path": file.path} for file in outbound.attachments]
     comment = outbound.text.strip()
     if not comment or len(comment) > NOTICE:
-        return [*_texts(outbound), *files]
+        is_spoken = any(file.kind is AttachmentKind.VOICE for file in outbound.attachments)
+        return [*files, *_texts(outbound)] if is_spoken else [*_texts(outbound), *files]
     return [{**files[0], "comment": plain(parse(comment))}, *files[1:]]  # a short text is the comment of the first file
 
 

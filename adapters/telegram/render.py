@@ -38,9 +38,11 @@ Marked = tuple[str, list[Mark]]
 
 def render(outbound: Outbound) -> list[Piece]:
     blocks = parse(outbound.text)
+    voice = [_file(file) for file in outbound.attachments if file.kind is AttachmentKind.VOICE]
     calls = _captioned(blocks, outbound.attachments) or [
+        *voice,
         *_texts(blocks, outbound.text),
-        *map(_file, outbound.attachments),
+        *(_file(file) for file in outbound.attachments if file.kind is not AttachmentKind.VOICE),
     ]
     if not calls:
         return []

@@ -52,7 +52,8 @@ def render(outbound: Outbound) -> list[Piece]:
         calls.append({"type": "document", "filename": "answer.md", "content": outbound.text, "mime": "text/plain"})
     if buttons and texts:
         calls[len(texts) - 1] = _card(texts[-1], buttons)
-    calls += [_file(attachment) for attachment in outbound.attachments]
+    voice = [_file(file) for file in outbound.attachments if file.kind is AttachmentKind.VOICE]
+    calls = [*voice, *calls, *(_file(file) for file in outbound.attachments if file.kind is not AttachmentKind.VOICE)]
     return [_reply(calls[0], outbound), *calls[1:]] if calls else []
 
 

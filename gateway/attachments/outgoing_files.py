@@ -1,4 +1,4 @@
-"""Sends a file of the workspace to the chat: puts it into the outbox, before the text of the answer."""
+"""Sends a file of the workspace to the chat: puts it into the outbox, before the text of the answer. Keeps answers that are said aloud."""
 
 import hashlib
 import mimetypes
@@ -40,6 +40,20 @@ def enclosed(file: Path, caption: str, outgoing: Path, call_key: str) -> Content
     kind = AttachmentKind.IMAGE if mime.startswith("image/") else AttachmentKind.FILE
     attachment = Attachment(kind=kind, name=file.name, mime=mime, size=copy.stat().st_size, path=str(copy))
     return Content(text=caption[:MAX_CAPTION], attachments=(attachment,))
+
+
+def recording(outgoing: Path, dedup_key: str) -> Path:
+    """Returns where the message with this key lies when it is said aloud."""
+    return outgoing / _folder(dedup_key) / "answer.ogg"
+
+
+def keep_recording(path: Path, data: bytes) -> None:
+    """Writes a recording, which has its name only when it is whole. Raises OSError. Blocks."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(".part")
+    part.write_bytes(data)
+    part.chmod(0o600)
+    part.replace(path)
 
 
 def _folder(dedup_key: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from adapters.base import Adapter, Pace, SendsOnce, ShowsDrafts, Undeliverable
 from adapters.text import off_the_loop
 from gateway.chats.approvals import CardEdit
+from gateway.chats.voice import said_aloud
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import outbox
@@ -20,6 +21,10 @@ from sessions.messages import Outbound, Piece
 from sessions.records import OutRow
 
 log = get_logger(__name__)
+
+
+WITHOUT_VOICE = "without_voice"
+"""In the piece of a voice message, which no adapter gets to see: what is sent if the platform refuses it; None: nothing, as the text follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,15 @@ class RowSender:
         quotes = not in_dm or await self.app.database.read(outbox.came_between, row)
         reply_to = row.route.reply_to if quotes else None
         wanted = content.outbound(row.route.address, reply_to=reply_to, respond_to=row.route.respond_to)
-        return await off_the_loop(content.text, self._render, wanted)
+        pieces = await off_the_loop(content.text, self._render, wanted)
+        if content.spoken_from is None:
+            return pieces
+        voice = await said_aloud(self.app, row.dedup_key, content.text[content.spoken_from :])
+        if voice is None:
+            return pieces
+        first, *others = await off_the_loop(content.text, self._render, replace(wanted, attachments=(voice,)))
+        # Where the voice has the text as its caption, refusing the one must not lose the other.
+        return {**first, WITHOUT_VOICE: None if len(others) == len(pieces) else pieces[0]}, *others
 
     def _render(self, wanted: Outbound) -> Sequence[Piece]:
         """Returns the pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands. Raises
@@ -65,6 +78,14 @@ class RowSender:
         address = row.route.address
         if isinstance(content, CardEdit):
             return await self._edit(content, address)
+        if WITHOUT_VOICE in content:
+            try:
+                spoken = {key: value for key, value in content.items() if key != WITHOUT_VOICE}
+                return await self.send(row, spoken, draft)
+            except Undeliverable as error:
+                log.warning("voice.not_sent", row=row.id, error=str(error))
+                text = content[WITHOUT_VOICE]
+                return SentRow(message_id="") if text is None else await self.send(row, text, draft)
         if "path" in content and "filename" in content:  # a file, see `adapters.base.read_file`
             await asyncio.to_thread(self._require_outgoing, Path(content["path"]))
         if draft is not None and isinstance(self._adapter, ShowsDrafts):

@@ -24,7 +24,7 @@ class Finding(NamedTuple):
 
 def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
     """`owners`: the stored owner of each platform."""
-    for rule in (_model, _memory, _web, _secrets, _api, _limits, _overrides):
+    for rule in (_model, _memory, _web, _voice, _secrets, _api, _limits, _overrides):
         yield from rule(config)
     yield from _owners(config, owners)
 
@@ -61,6 +61,13 @@ def _web(config: Config) -> Iterator[Finding]:
             yield Finding("web.api_key", "missing", "the search API of Brave wants a key")
         case _:
             pass
+
+
+def _voice(config: Config) -> Iterator[Finding]:
+    if config.voice.speak and not config.voice.base_url:
+        yield Finding("voice.base_url", "missing", "say where the endpoint is that speaks")
+    if config.voice.speak and not config.voice.speak_model:
+        yield Finding("voice.speak_model", "missing", "name the model that speaks, such as gpt-4o-mini-tts")
 
 
 def _secrets(config: Config) -> Iterator[Finding]:

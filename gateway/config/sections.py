@@ -212,7 +212,8 @@ class LogSection(Section):
 
 
 class VoiceSection(Section):
-    """Turns voice messages into text. Without base_url the agent is told that there was a voice message."""
+    """Turns voice messages into text, and with speak also the answers to them into voice messages. Without base_url the agent is told that
+    there was a voice message."""
 
     base_url: Url = ""
     """An endpoint that speaks /audio/transcriptions as OpenAI does. Voice messages are sent there."""
@@ -220,6 +221,13 @@ class VoiceSection(Section):
     """The key of that endpoint. Empty for endpoints that ask for none."""
     model: str = "whisper-1"
     """The model that listens."""
+    speak: bool = False
+    """true: in chats, the answer to a voice message is a voice message too, with its text below it. base_url has to speak /audio/speech, with
+    Opus in Ogg."""
+    speak_model: str = ""
+    """The model that speaks, such as gpt-4o-mini-tts."""
+    speak_voice: str = "alloy"
+    """The voice that it speaks with, by the endpoint's name for it."""
 
 
 class WebSection(Section):

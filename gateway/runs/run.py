@@ -29,7 +29,7 @@ from sessions import asks, outbox, runs, spending, store
 from sessions.db.engine import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.keys import ChatKind, SessionKey
-from sessions.messages import Attachment, Content
+from sessions.messages import Attachment, AttachmentKind, Content
 from sessions.records import AskKind, Message, MessageState, Role, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
 
@@ -168,7 +168,9 @@ class ActiveRun:
         """Returns the body with the line about a reset above it, and the session of which it tells that; None: of none."""
         if body is None or not self._heading:
             return body, None
-        return replace(body, text=self._heading + body.text), self._snapshot.session.id
+        spoken_from = None if body.spoken_from is None else body.spoken_from + len(self._heading)
+        headed = replace(body, text=self._heading + body.text, spoken_from=spoken_from)
+        return headed, self._snapshot.session.id
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -327,7 +329,10 @@ class ActiveRun:
             self._on_token(note)  # a stream and a preview must end with the text that is stored
             answer = replace(answer, text=answer.text.rstrip() + note)
         route, asked = self._snapshot.run.route, self.claimed.kind is not RunKind.JOB
-        reply, announces = self._headed(None if route is None else reply_body(answer.text, route, asked=asked))
+        body = None if route is None else reply_body(answer.text, route, asked=asked)
+        if body is not None and answer.text.strip() and self.app.config.voice.speak and self._answers_voice():
+            body = replace(body, spoken_from=0)
+        reply, announces = self._headed(body)
         is_over = await self._database.write(
             runs.finish,
             self._now(),
@@ -340,6 +345,13 @@ class ActiveRun:
         if not is_over and reply is not None:
             self._publish("answered")
         return is_over
+
+    def _answers_voice(self) -> bool:
+        """Returns whether the last message that this run has read is a voice message."""
+        for message in reversed(self._snapshot.history):
+            if message.role is Role.USER and message.run_id == self.claimed.id:
+                return any(file.kind is AttachmentKind.VOICE and not file.of for file in message.attachments or ())
+        return False
 
     async def keep_stopped(self) -> None:
         """Stores the part of an answer that was written when the run was stopped."""

@@ -22,6 +22,7 @@ from tests.fakes.model_rules import Speaks, refuse
 
 JSON = dict[str, Any]
 Script = Sequence[Step] | Callable[[JSON], Step]
+OPUS = b"OggS" + b"\0" * 24 + b"OpusHead spoken"
 SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 
 
@@ -51,6 +52,7 @@ class ModelServer:
     `about_models`: more fields of each row of /models. `ollama`: what /api/show answers.
     `folds` is asked for the answer to each fold of the memory, which is counted in `folded` and takes no step of the script; None: folds
     are requests like others.
+    `speech` is what /audio/speech answers, and takes no step of the script; `spoken` are its requests.
     `keeps`: whether requests can be looked at later.
     `fast` answers everything with one prepared text, unchecked and unrecorded: as little work as a server can do.
     """
@@ -81,6 +83,8 @@ class ModelServer:
         self.calls: list[Call] = []
         self.refused: list[Failure] = []
         self.uploads: list[JSON] = []
+        self.speech: bytes | Failure = OPUS
+        self.spoken: list[JSON] = []
         self._fast = _prepared(fast) if fast is not None else None
         self._port = port
         self._about_models = about_models or {}
@@ -96,6 +100,7 @@ class ModelServer:
                 f"{prefix}/chat/completions", self._complete if self._fast is None else self._complete_fast
             )
             app.router.add_post(f"{prefix}/audio/transcriptions", self._transcribe)
+            app.router.add_post(f"{prefix}/audio/speech", self._speak)
             app.router.add_get(f"{prefix}/models", self._models)
         app.router.add_post("/api/show", self._show)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -197,6 +202,19 @@ class ModelServer:
         if isinstance(step, Failure):
             return await self._fail(request, step)
         return web.json_response({"text": step if isinstance(step, str) else step.text})
+
+    async def _speak(self, request: web.Request) -> web.StreamResponse:
+        if failure := self._wrong_key(request):
+            return await self._fail(request, failure)
+        body = await request.json()
+        if missing := {"model", "input", "voice"} - body.keys():
+            return await self._fail(request, bad_request(f"{missing} is required."))
+        if len(body["input"]) > 4096:
+            return await self._fail(request, bad_request("string too long", param="input"))
+        self.spoken.append(body)
+        if isinstance(self.speech, Failure):
+            return await self._fail(request, self.speech)
+        return web.Response(body=self.speech, content_type="audio/ogg")
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
         if failure := self._wrong_key(request):

@@ -79,7 +79,9 @@ async def answering(home: Path, driver: Driver, *script: Any, **section: Any) ->
     """With a model that says what it is told to."""
     async with ModelServer(script) as model:
         chosen = {"base_url": model.url, "name": "big", "api_key": "k"}
-        async with scene(home, driver, sections={"model": chosen}, **section) as s:
+        speaks = {"base_url": model.url, "speak": True, "speak_model": "tts"}
+        voice = {"voice": speaks} if section.pop("speaks", False) else {}
+        async with scene(home, driver, sections={"model": chosen, **voice}, **section) as s:
             yield PlatformScene(driver=s.driver, app=s.app, serving=s.serving, model=model)
 
 

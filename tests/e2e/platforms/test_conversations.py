@@ -13,6 +13,7 @@ from tests.e2e.platforms.driver import Driver
 from tests.e2e.platforms.scene import answering, scene
 from tests.e2e.telegram.daemon import Gate, settled
 from tests.fakes.model_replies import Reply, call, calls
+from tests.fakes.model_server import OPUS
 
 LONG = "\n\n".join(
     f"## Part {n}\n\n" + "Some **bold** words and `code` here. " * 40 + f"\n\n- one\n- two {n}" for n in range(8)
@@ -89,6 +90,30 @@ async def test_a_file_goes_out(home: Path, driver: Driver) -> None:
         assert (file.name, file.data) == ("plan.txt", b"step one")
         await s.until(lambda: "Here it is." in driver.texts(driver.dm()))
         await settled(s.app.database)
+
+
+async def test_a_file_that_goes_out_with_words_is_the_file(home: Path, driver: Driver) -> None:
+    write = calls(call("files", {"action": "write", "path": "plan.txt", "content": "step one"}))
+    send = calls(call("files", {"action": "send", "path": "plan.txt", "content": "the plan"}))
+    async with answering(home, driver, write, send, "Here it is.") as s:
+        s.says("send me the plan")
+        await s.until(lambda: "Here it is." in driver.texts(driver.dm()))
+        (said,) = [said for said in driver.said_by_bot(driver.dm()) if said.file]
+        assert (said.text, said.file.data) == ("the plan", b"step one")
+
+
+@pytest.mark.parametrize("answer", ["It is noon.", "It is noon. " * 300])
+async def test_the_answer_to_a_voice_message_is_one_too(home: Path, driver: Driver, answer: str) -> None:
+    async with answering(home, driver, "what time is it", answer, speaks=True) as s:
+        assert s.model is not None
+        s.says("", file=SentFile("voice.ogg", b"OggS", "audio/ogg", voice=True))
+        await s.until(lambda: "".join(driver.texts(driver.dm())).count("noon") == answer.count("noon"))
+        await settled(s.app.database)
+        first, *others = driver.said_by_bot(driver.dm())
+        assert first.file
+        assert first.file.data == OPUS
+        assert [said.file for said in others] == [None] * len(others)
+        assert len(s.model.spoken) == 1
 
 
 async def test_a_long_answer_is_split_and_arrives_whole(home: Path, driver: Driver) -> None:

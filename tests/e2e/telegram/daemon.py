@@ -119,7 +119,8 @@ async def answering(home: Path, *script: Any, **sections: Any) -> AsyncGenerator
     """With a model that says what it is told to."""
     async with ModelServer(script) as model:
         chosen = {"base_url": model.url, "name": "big", "api_key": "k"}
-        voice = {"voice": {"base_url": model.url}} if sections.pop("voice", False) else {}
+        speaks = {"speak": True, "speak_model": "tts", "speak_voice": "nova"} if sections.pop("speaks", False) else {}
+        voice = {"voice": {"base_url": model.url, **speaks}} if sections.pop("voice", False) or speaks else {}
         async with scene(home, sections={"model": chosen, **voice}, **sections) as s:
             yield s, model
 

@@ -220,3 +220,8 @@ def test_embeddings_need_a_model(loaded, refused):
         refused("memory: {embeddings: {base_url: 'http://127.0.0.1:1/v1'}}").problems[0].path
         == "memory.embeddings.model"
     )
+
+
+def test_who_shall_speak_needs_an_endpoint_and_a_model(refused, loaded):
+    assert [each.path for each in refused("voice: {speak: true}").problems] == ["voice.base_url", "voice.speak_model"]
+    assert loaded("voice: {speak: true, base_url: 'http://v', speak_model: tts}\n").config.voice.speak_voice == "alloy"
