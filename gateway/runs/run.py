@@ -411,7 +411,7 @@ class ActiveRun:
         arguments = arguments_of(call, self._snapshot.history)
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
-        if times_made(self._snapshot.history, self.claimed.id, call, arguments) >= ENOUGH:
+        if not tool.repeatable and times_made(self._snapshot.history, self.claimed.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
         shown = tool.shown(arguments)
         doubtful = is_written(call.tool_call_id) or self._anybody_may_talk_here()

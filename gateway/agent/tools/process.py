@@ -119,6 +119,16 @@ class Processes:
                 await self._end(kept)
         return row.id, *await self.look(row.id)
 
+    async def wait(self, process_id: str) -> tuple[str, str]:
+        """Waits a little for the end of the process, so that a model that asks again and again does not do so at full speed. Returns what `look`
+        does.
+        """
+        if (kept := self._kept.get(process_id)) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._foreground_seconds / 4):
+                    await kept.ended.wait()
+        return await self.look(process_id)
+
     async def look(self, process_id: str) -> tuple[str, str]:
         """Returns how the process stands, and what it has printed so far. For one of which nothing is kept, only how it ended."""
         kept = self._kept.get(process_id)
@@ -246,7 +256,7 @@ async def process(place: ToolContext, arguments: ProcessArguments) -> str | From
             if row is None or row.session_key != session.session_key:
                 raise ToolError(f"there is no process {found} here; the action list shows what runs")
             stands, output = await (
-                place.processes.look(found) if arguments.action == "poll" else place.processes.kill(found)
+                place.processes.wait(found) if arguments.action == "poll" else place.processes.kill(found)
             )
     if stands == UNKNOWN:
         stands = "it ended with the gateway; how far it had come is not known, so look before you start it again"
@@ -266,6 +276,7 @@ TOOL = Tool(
     name="process",
     arguments=ProcessArguments,
     function=process,
+    repeatable=True,
     needs_approval=True,
     harmless=frozenset({"poll", "kill", "list"}),
     shows="command",

@@ -119,6 +119,7 @@ Function = Callable[[ToolContext, Any], Awaitable[str | FromOutside | HumanQuest
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """`idempotent`: may be run again with the same key after a crash. `reads_only`: may run at the same time as other calls.
+    `repeatable`: the very same call may bring another result, so a run may make it as often as it likes.
 
     `needs_approval`: a person is asked before each call, but for the `harmless` actions. These are the ones that neither delete nor send anything; "" for a
     tool without actions. Another one asks a person too where the model wrote the call into its text, which may be a quotation, and
@@ -131,6 +132,7 @@ class Tool:
     function: Function
     idempotent: bool = False
     reads_only: bool = False
+    repeatable: bool = False
     needs_approval: bool = False
     harmless: frozenset[str] = frozenset()
     shows: str = ""

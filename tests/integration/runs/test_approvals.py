@@ -171,3 +171,17 @@ async def test_each_decision_is_recorded(home: Path, deed):
         await it.command("/approve")
         await it.settled(run.id)
         assert await it.database.read(audit.actions, "ask:1") == [("Ann", "approval.approved")]
+
+
+@pytest.mark.parametrize(("repeatable", "times"), [(True, 4), (False, 2)])
+async def test_a_tool_whose_result_changes_may_be_called_again_and_again(home: Path, repeatable: bool, times: int):
+    made: list[str] = []
+
+    async def look(_: object, arguments: Any) -> str:
+        made.append(arguments.text)
+        return "running"
+
+    looks = replace(tool("look", look), repeatable=repeatable)
+    async with worker_in_process(home, [*[calls(call("look", {"text": "p1"}))] * 4, "ok"], tools=[looks]) as it:
+        assert (await it.say("wait for it")).status is RunStatus.COMPLETED
+        assert len(made) == times
