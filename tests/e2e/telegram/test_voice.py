@@ -10,8 +10,8 @@ from gateway.agent.models import speaker
 from gateway.attachments import outgoing_files
 from gateway.chats.voice import said_aloud
 from sessions import outbox
-from tests.e2e.telegram.daemon import answering, process, settled, until_dead
-from tests.fakes.model_replies import Failure, call, calls
+from tests.e2e.telegram.daemon import Gate, answering, process, settled, until_dead
+from tests.fakes.model_replies import Failure, Reply, call, calls
 from tests.fakes.model_server import OPUS, ModelServer
 from tests.fakes.telegram_server import TelegramServer
 
@@ -30,6 +30,24 @@ async def test_the_answer_to_a_voice_message_is_one_too_with_its_text_below(home
         assert await s.answer_to("and now?") == "Still noon."  # an answer to text stays text
         assert len(model.spoken) == 1
         assert len(s.server.called("sendVoice")) == 1
+
+
+async def test_in_a_group_the_preview_gives_way_to_the_voice(home: Path) -> None:
+    gate = Gate()
+    grows = Reply(chunks=("It is ", "noon."), between=gate)
+    async with answering(home, "hello", "what time is it", grows, speaks=True) as (s, _):
+        group = s.server.group()
+        s.server.user_says(group, s.ann, "@hermes_bot are you there?")
+        await s.server.answered(group.id)
+        await settled(s.app.database)
+        hello = next(message for message in s.server.chat(group.id) if message.from_bot)
+        s.server.user_says(group, s.ann, "", voice=b"OggS", reply_to=hello)
+        await s.server.until(lambda: len(s.server.answers(group.id)) == 2)  # the preview
+        gate.open.set()
+        await s.server.until(lambda: s.server.called("sendVoice"))
+        await settled(s.app.database)
+        await s.server.until(lambda: s.server.answers(group.id) == ["hello", "It is noon."])
+        assert [message.file for message in s.server.chat(group.id) if message.from_bot] == [None, OPUS]
 
 
 async def test_a_long_answer_is_said_in_plain_words_and_in_part(home: Path) -> None:

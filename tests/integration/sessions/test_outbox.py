@@ -47,6 +47,19 @@ def test_each_chat_in_order_and_chats_side_by_side(database: Database) -> None:
     assert texts(claim(database)) == ["a2", "b1"]
 
 
+def test_messages_with_a_file_are_known_until_they_are_sent(database: Database) -> None:
+    for key in ("file:1", "plain", "spoken"):
+        put(database, key, chat=key)
+    for row in claim(database):
+        piece = {"path": "/outgoing/answer.ogg"} if row.dedup_key == "spoken" else {"text": "x"}
+        database.write_now(outbox.split, row, [piece])
+        assert set(database.read_now(outbox.unsent_files)) <= {"file:1", "spoken"}
+    assert set(database.read_now(outbox.unsent_files)) == {"file:1", "spoken"}
+    for row in claim(database):
+        send(database, row)
+    assert database.read_now(outbox.unsent_files) == []
+
+
 def test_a_lease_holds_until_it_runs_out(database: Database) -> None:
     put(database, "a")
     assert claim(database, owner="one")
