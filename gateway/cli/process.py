@@ -60,30 +60,17 @@ def _locked_file(path: Path, home: Path) -> int:
         # A lock of the kernel, which ends with the process; the id in the file is only for people.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _lock(descriptor, home)
-        except AlreadyRunning:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(descriptor, 32).decode(errors="replace").strip()
             os.close(descriptor)
-            raise
-        if _is_same_file(path, descriptor):
-            return descriptor
+            raise AlreadyRunning(
+                f"A gateway already runs on {home} (process {pid or 'unknown'}). `hermes` talks with it; to start another, choose a home with --home DIR."
+            ) from None
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
         os.close(descriptor)  # the daemon before us removed the file after we opened it
-
-
-def _lock(descriptor: int, home: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.read(descriptor, 32).decode(errors="replace").strip()
-        raise AlreadyRunning(
-            f"A gateway already runs on {home} (process {pid or 'unknown'}). `hermes` talks with it; to start another, choose a home with --home DIR."
-        ) from None
-
-
-def _is_same_file(path: Path, descriptor: int) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(descriptor).st_ino
-    except FileNotFoundError:
-        return False
 
 
 @contextlib.asynccontextmanager

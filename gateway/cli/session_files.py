@@ -6,10 +6,10 @@ import json
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol, TextIO
+from typing import IO, Any, Protocol
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
@@ -42,7 +42,10 @@ def destination(name: str) -> Generator[Lines]:
         sys.stdout.buffer.flush()
         return
     try:
-        with _private(Path(name).resolve()) as file:
+        target = Path(name).resolve()
+        # A file appears when it is complete. A pipe or device is written as it is.
+        is_other = target.exists() and not target.is_file()
+        with target.open("w", encoding="utf-8") if is_other else written_whole(target) as file:
             yield file
     except OSError as error:
         if error.errno == errno.EPIPE:
@@ -51,32 +54,21 @@ def destination(name: str) -> Generator[Lines]:
         raise Failed(f"{name} cannot be written: {why}. Choose another place.") from error
 
 
-@contextmanager
-def _private(target: Path) -> Generator[TextIO]:
-    """A file appears when it is complete. A pipe or device is written as it is."""
-    is_other = target.exists() and not target.is_file()
-    with target.open("w", encoding="utf-8") if is_other else written_whole(target) as file:
-        yield file
-
-
 def write_sessions(database: Database, session_ids: list[str], file: Lines) -> int:
     """Writes one line for each session, one in memory at a time. What was deleted meanwhile is left out."""
+
+    def export(conn: Connection, session_id: str) -> dict[str, Any]:
+        return export_session(conn, store.get(conn, session_id).id)
+
     written = 0
     with Progress("Exporting sessions") as progress:
         for session_id in session_ids:
-            if (found := database.read_now(_export, session_id)) is not None:
+            with suppress(NotFound):
+                found = database.read_now(export, session_id)
                 file.write(json.dumps(found, ensure_ascii=False) + "\n")
                 written += 1
             progress(written, len(session_ids))
     return written
-
-
-def _export(conn: Connection, session_id: str) -> dict[str, Any] | None:
-    try:
-        store.get(conn, session_id)
-    except NotFound:
-        return None
-    return export_session(conn, session_id)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +93,14 @@ def read_sessions(database: Database, lines: Iterable[bytes], home: Path) -> Imp
         with Progress("Importing sessions") as progress:
             for session in parse_lines(_decoded(copy, done)):
                 _leave_out_files(session, home)
-                if _store(database, session, done):
+                try:
+                    is_new = database.write_now(import_session, session)
+                except (ValueError, OverflowError, DataError) as error:
+                    # Numbers and characters that JSON knows and a database does not.
+                    why = one_line(str(error.orig if isinstance(error, DataError) else error), 200)
+                    said = f"line {done.line} cannot be stored: {why}. What stands before it stays: {done}."
+                    raise Invalid(said) from error
+                if is_new:
                     done.new += 1
                 else:
                     done.known += 1
@@ -145,18 +144,9 @@ def _leave_out_files(session: ImportedSession, home: Path) -> None:
 
     own = (home / "workspace" / folder_name(SessionKey.parse(session.session_key).namespace)).resolve()
     for message in session.messages:
-        message.attachments = [_own_file(file, own) for file in message.attachments or ()] or None
-
-
-def _own_file(file: Attachment, workspace: Path) -> Attachment:
-    is_here = bool(file.path) and Path(file.path).resolve().is_relative_to(workspace)
-    return replace(file, platform="", ref="", address="", url="", path=file.path if is_here else "", gone=not is_here)
-
-
-def _store(database: Database, session: ImportedSession, done: Imported) -> bool:
-    """Imports one session. Raises Invalid for numbers and characters that JSON knows and a database does not."""
-    try:
-        return database.write_now(import_session, session)
-    except (ValueError, OverflowError, DataError) as error:
-        why = one_line(str(error.orig if isinstance(error, DataError) else error), 200)
-        raise Invalid(f"line {done.line} cannot be stored: {why}. What stands before it stays: {done}.") from error
+        files: list[Attachment] = []
+        for file in message.attachments or ():
+            is_here = bool(file.path) and Path(file.path).resolve().is_relative_to(own)
+            path = file.path if is_here else ""
+            files.append(replace(file, platform="", ref="", address="", url="", path=path, gone=not is_here))
+        message.attachments = files or None

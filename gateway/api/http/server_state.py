@@ -138,9 +138,14 @@ class ServerState:
         return await asyncio.get_running_loop().run_in_executor(self._parser, parse, *args)
 
     def give_back_memory(self) -> None:
-        """Returns memory to the system after a large call."""
+        """Returns memory to the system after a large call, a moment later: when the answer is sent and the call's data is freed."""
+
+        async def trim_soon() -> None:
+            await asyncio.sleep(_TRIM_SECONDS)
+            await asyncio.to_thread(heap.trim)
+
         if self._trimming is None or self._trimming.done():
-            self._trimming = asyncio.create_task(_trim_soon())
+            self._trimming = asyncio.create_task(trim_soon())
 
     def close(self) -> None:
         if self._trimming is not None:
@@ -148,9 +153,3 @@ class ServerState:
         self._parser.shutdown(wait=False, cancel_futures=True)
         self.hub.close()
         self.changes.close()
-
-
-async def _trim_soon() -> None:
-    """Returns memory a moment later, when the answer is sent and the call's data is freed."""
-    await asyncio.sleep(_TRIM_SECONDS)
-    await asyncio.to_thread(heap.trim)

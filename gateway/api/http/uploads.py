@@ -19,7 +19,6 @@ from gateway.api.http.body_files import DetachedFiles, is_data, split
 from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid, too_large
 from gateway.api.http.parsing import place_of
-from gateway.api.http.server_state import ServerState
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.safe_fetch import NotFetched
 from sessions.errors import NotFound
@@ -176,7 +175,14 @@ async def _embedded(call: ApiCall[Any, Any], part: JSON) -> JSON:
     server = call.server
     match part:
         case {"type": "file", "file": {"file_url": str(url), **more}} if not more.get("file_data"):
-            return await _fetched(server, url, str(more.get("filename") or _name_in(url)))
+            name = str(more.get("filename") or _name_in(url))
+            try:
+                found = await server.fetcher.fetch(url, server.app.config.limits.attachment_bytes)
+            except NotFetched as error:
+                return {"type": "text", "text": f"[file {name} is not there: {error}]"}
+            encoded = await asyncio.to_thread(binascii.b2a_base64, found.data, newline=False)
+            data = f"data:{found.mime};base64,{encoded.decode()}"
+            return {"type": "file", "file": {"filename": name, "file_data": data}}
         case {"type": "image_url", "image_url": {"url": str(url)}} if not is_data(url):
             try:
                 server.fetcher.check(url)  # the endpoint follows it, and may stand in our network
@@ -194,12 +200,3 @@ def attached(files: DetachedFiles, part: JSON) -> JSON:
         return part
     fields = cast(JSON, kind).items()
     return {**part, part["type"]: {name: files.whole(it) if isinstance(it, str) else it for name, it in fields}}
-
-
-async def _fetched(server: ServerState, url: str, name: str) -> JSON:
-    try:
-        found = await server.fetcher.fetch(url, server.app.config.limits.attachment_bytes)
-    except NotFetched as error:
-        return {"type": "text", "text": f"[file {name} is not there: {error}]"}
-    encoded = await asyncio.to_thread(binascii.b2a_base64, found.data, newline=False)
-    return {"type": "file", "file": {"filename": name, "file_data": f"data:{found.mime};base64,{encoded.decode()}"}}

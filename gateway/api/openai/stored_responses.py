@@ -286,15 +286,13 @@ def _without_files(message: JSON) -> JSON:
     content: Any = message.get("content")
     if isinstance(content, str) or not content:
         return message
-    return {**message, "content": [_without_file(part) for part in content]}
-
-
-def _without_file(part: JSON) -> JSON:
-    """Addresses of files are kept, their contents are not."""
-    upload = upload_in(part)
-    if upload is None or "://" in upload.source[:8]:
-        return part
-    return {"type": "text", "text": "[a file that was sent earlier]"}
+    parts: list[JSON] = []
+    for part in content:
+        upload = upload_in(part)
+        # Addresses of files are kept, their contents are not.
+        kept = upload is None or "://" in upload.source[:8]
+        parts.append(part if kept else {"type": "text", "text": "[a file that was sent earlier]"})
+    return {**message, "content": parts}
 
 
 async def _with_result(call: ApiCall[Any, Any], kept: Kept) -> Kept:

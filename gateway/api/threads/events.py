@@ -16,7 +16,7 @@ from gateway.observe.logging import get_logger
 from gateway.runs.live import LiveEvent, LiveEvents, TextDeduplicator
 from sessions import events
 from sessions.db import Database
-from sessions.records import Event, Run
+from sessions.records import Event
 from sessions.topics import Topic, Touch
 
 log = get_logger(__name__)
@@ -247,17 +247,15 @@ class EventHub:
     def _on_live_event(self, live: LiveEvent) -> None:
         begun = live.run
         if live.kind == "begun" and begun is not None and begun.deployment is not None:
-            self._runs[begun.id] = _Followed(begun.deployment, begun.thread_id, self._is_taken_over(begun))
+            # Another process may have been in the middle of a step of this run.
+            is_taken_over = begun.attempts > 0 or (begun.fence > 1 and begun.created_at < self._since)
+            self._runs[begun.id] = _Followed(begun.deployment, begun.thread_id, is_taken_over)
         elif live.kind == "ended":
             self._runs.pop(live.run_id, None)
         elif (run := self._runs.get(live.run_id)) is not None:
             text, channel = run.new_in(live), self._channels.get(run.deployment)
             if text and channel is not None:
                 channel.token(_Token(live.run_id, run.thread_id, text))
-
-    def _is_taken_over(self, run: Run) -> bool:
-        """Returns whether another process may have been in the middle of a step of this run."""
-        return run.attempts > 0 or (run.fence > 1 and run.created_at < self._since)
 
     @asynccontextmanager
     async def follow(self, deployment: str, reader: EventReader) -> AsyncGenerator[int]:
@@ -269,7 +267,10 @@ class EventHub:
             yield channel.last_id
         finally:
             channel.readers.discard(reader)
-            self._leave(deployment, channel)
+            if not channel.readers and self._channels.get(deployment) is channel:
+                del self._channels[deployment]
+                self._stops.pop(deployment)()
+                channel.task.cancel()
 
     async def _channel(self, deployment: str) -> _Channel:
         if deployment not in self._channels:
@@ -279,12 +280,6 @@ class EventHub:
                 channel = self._channels[deployment] = _Channel(self._database, deployment, last)
                 self._stops[deployment] = self._changes.on(Topic.EVENTS, deployment, channel.touched)
         return self._channels[deployment]
-
-    def _leave(self, deployment: str, channel: _Channel) -> None:
-        if not channel.readers and self._channels.get(deployment) is channel:
-            del self._channels[deployment]
-            self._stops.pop(deployment)()
-            channel.task.cancel()
 
     async def missed(
         self, deployment: str, after: int, up_to: int, *, run_id: str | None, thread_id: str | None

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from adapters.registry import title_of
 from gateway.cli.base import program
-from gateway.commands import ChatContext, Parsed, execute, find, parse
+from gateway.commands import ChatContext, execute, find, parse
 from gateway.commands.base import label
 from gateway.context import App
 from gateway.runs.live import LiveEvent
@@ -130,7 +130,24 @@ class TerminalConversation:
             of_source=Source.CLI,
             moved=went.append,
         )
-        reply = await self.app.database.write(_run_command, chat, parsed)
+
+        def run_command(conn: Connection) -> CommandReply:
+            before = runs.active(conn, chat.session_key)
+            text = execute(conn, chat, parsed)
+            command = find(parsed.name)
+            if command is not None and command.begins and parsed.argument:
+                dedup_key = f"cli:{chat.session_key}:{secrets.token_hex(8)}"
+                _say(conn, chat.opening, chat.session_key, dedup_key, parsed.argument)
+            after = runs.active(conn, chat.session_key)
+            same = before is not None and after is not None and before.id == after.id
+            changed = after is not None and not (same and before and before.status is after.status)
+            return CommandReply(
+                text=text,
+                works=after.id if after and changed and after.status is RunStatus.RUNNING else None,
+                ended=before.id if before and not same else None,
+            )
+
+        reply = await self.app.database.write(run_command)
         if went and went[-1] != self.key:
             self.key = went[-1]
             self._moved(self.key)
@@ -148,7 +165,14 @@ class TerminalConversation:
 
     async def end(self) -> None:
         """Ends the session, unless a run works or waits in it."""
-        await self.app.database.write(_end, self.key)
+
+        def end(conn: Connection) -> None:
+            lock(conn, self.key)
+            session = store.active(conn, self.key)
+            if session is not None and runs.active(conn, self.key) is None and not inbox.unread(conn, self.key):
+                store.end(conn, session.id, EndReason.USER, now_ms())
+
+        await self.app.database.write(end)
 
     # --- looking ---
 
@@ -164,11 +188,26 @@ class TerminalConversation:
 
     async def earlier(self) -> list[tuple[str, str]]:
         """Returns id and label of the sessions of the terminal that can be resumed, newest first."""
-        return await self.app.database.read(_earlier, self.key)
+
+        def earlier(conn: Connection) -> list[tuple[str, str]]:
+            found = store.recent(conn, source=Source.CLI, limit=100)
+            others = [each for each in found if each.message_count and each.session_key != self.key]
+            return [(session.id, label(conn, session)) for session in others]
+
+        return await self.app.database.read(earlier)
 
     async def outcome(self, run_id: str) -> RunOutcome:
         """Returns how the run stands. Raises NotFound when its session was deleted."""
-        return await self.app.database.read(_outcome, run_id)
+
+        def outcome(conn: Connection) -> RunOutcome:
+            run = runs.get(conn, run_id)
+            if run.status is RunStatus.WAITING:
+                return RunOutcome(run=run, ask=asks.open_of(conn, run_id))
+            is_done = run.status is RunStatus.COMPLETED
+            said = call_state(conn, run_id, after_ask=_NO_MORE_ASKS).said if is_done else None
+            return RunOutcome(run=run, answer=(said.content or "") if said else "")
+
+        return await self.app.database.read(outcome)
 
     async def job_results(self, after: int) -> list[tuple[str, str, int]]:
         """Returns name, last words and end of the jobs that have run since then and are delivered to no chat."""
@@ -176,7 +215,16 @@ class TerminalConversation:
 
     async def waits(self) -> str | None:
         """Returns a line about a question of an earlier session that waits for its answer; None: there is none."""
-        return await self.app.database.read(_waiting)
+
+        def waiting(conn: Connection) -> str | None:
+            for session in store.recent(conn, source=Source.CLI, limit=100):
+                run = runs.active(conn, session.session_key)
+                ask = asks.open_of(conn, run.id) if run is not None and session.ended_at is None else None
+                if ask is not None:
+                    return say("session.waits", title=label(conn, session), question=ask.question, id=session.id)
+            return None
+
+        return await self.app.database.read(waiting)
 
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncGenerator[RunChanges]:
@@ -221,23 +269,6 @@ async def leaving(
                 await conversation.end()
 
 
-def _earlier(conn: Connection, key: str) -> list[tuple[str, str]]:
-    found = store.recent(conn, source=Source.CLI, limit=100)
-    return [
-        (session.id, label(conn, session)) for session in found if session.message_count and session.session_key != key
-    ]
-
-
-def _waiting(conn: Connection) -> str | None:
-    """Returns a line if a question of an earlier session of the terminal waits for its answer."""
-    for session in store.recent(conn, source=Source.CLI, limit=100):
-        run = runs.active(conn, session.session_key)
-        ask = asks.open_of(conn, run.id) if run is not None and session.ended_at is None else None
-        if ask is not None:
-            return say("session.waits", title=label(conn, session), question=ask.question, id=session.id)
-    return None
-
-
 def _say(
     conn: Connection,
     opening: runs.Opening,
@@ -250,49 +281,13 @@ def _say(
     """`session`: the one that was talked in last. Another terminal may have ended it on leaving; here it goes on."""
     if session is not None and store.active(conn, key) is None and store.exists(conn, session):
         store.reopen(conn, store.get(conn, session), now_ms())
-    messages = [Message(content=_chosen(conn, key, text))]
-    return runs.accept(
-        conn, InboxRow(dedup_key=dedup_key, session_key=key, messages=messages, mode=mode), opening, now_ms()
-    )
-
-
-def _end(conn: Connection, key: str) -> None:
-    lock(conn, key)
-    session = store.active(conn, key)
-    if session is not None and runs.active(conn, key) is None and not inbox.unread(conn, key):
-        store.end(conn, session.id, EndReason.USER, now_ms())
-
-
-def _chosen(conn: Connection, key: str, text: str) -> str:
-    """Returns the option for a bare number: the options of a question are shown with numbers."""
     active = runs.active(conn, key)
     ask = asks.open_of(conn, active.id) if active is not None else None
+    # The options of a question are shown with numbers, so a bare number stands for one.
     numbered = {str(number): option for number, option in enumerate(ask.options if ask else (), 1)}
-    return numbered.get(text.strip(), text)
-
-
-def _run_command(conn: Connection, chat: ChatContext, parsed: Parsed) -> CommandReply:
-    before = runs.active(conn, chat.session_key)
-    text = execute(conn, chat, parsed)
-    command = find(parsed.name)
-    if command is not None and command.begins and parsed.argument:
-        _say(conn, chat.opening, chat.session_key, f"cli:{chat.session_key}:{secrets.token_hex(8)}", parsed.argument)
-    after = runs.active(conn, chat.session_key)
-    same = before is not None and after is not None and before.id == after.id
-    changed = after is not None and not (same and before and before.status is after.status)
-    return CommandReply(
-        text=text,
-        works=after.id if after and changed and after.status is RunStatus.RUNNING else None,
-        ended=before.id if before and not same else None,
-    )
-
-
-def _outcome(conn: Connection, run_id: str) -> RunOutcome:
-    run = runs.get(conn, run_id)
-    if run.status is RunStatus.WAITING:
-        return RunOutcome(run=run, ask=asks.open_of(conn, run_id))
-    said = call_state(conn, run_id, after_ask=_NO_MORE_ASKS).said if run.status is RunStatus.COMPLETED else None
-    return RunOutcome(run=run, answer=(said.content or "") if said else "")
+    messages = [Message(content=numbered.get(text.strip(), text))]
+    row = InboxRow(dedup_key=dedup_key, session_key=key, messages=messages, mode=mode)
+    return runs.accept(conn, row, opening, now_ms())
 
 
 def failure_text(run: Run) -> str:

@@ -40,7 +40,12 @@ class Blocks:
 
     def _take(self, line: str) -> list[str]:
         if self._fence:
-            return self._take_code(line)
+            self._lines.append(line)
+            mark = line.strip()
+            if len(mark) < len(self._fence) or mark.strip(self._fence[0]):
+                return []
+            self._fence = ""
+            return self._cut() if _FENCE.match(self._lines[0]) else []
         opened = _FENCE.match(line)
         if opened is None and not line.strip():
             return self._cut()
@@ -48,14 +53,6 @@ class Blocks:
         self._fence = opened[2] if opened is not None else ""
         self._lines.append(line)
         return before
-
-    def _take_code(self, line: str) -> list[str]:
-        self._lines.append(line)
-        mark = line.strip()
-        if len(mark) < len(self._fence) or mark.strip(self._fence[0]):
-            return []
-        self._fence = ""
-        return self._cut() if _FENCE.match(self._lines[0]) else []
 
     def _cut(self) -> list[str]:
         block, self._lines = self._without_indent(self._lines), []
@@ -94,7 +91,12 @@ class TerminalMarkdown(Markdown):
         super().__init__(text, hyperlinks=False)  # a link is written as: words (address)
         for token in self.parsed:
             if token.children is not None:
-                token.children = list(_plain_links(_kept_breaks(token.children)))
+                token.children = list(_plain_links(token.children))
+                for child in token.children:
+                    if (
+                        child.type == "softbreak"
+                    ):  # a chat shows line breaks as they were sent; Markdown would join the lines
+                        child.type = "hardbreak"
 
 
 class _LeftHeading(Heading):
@@ -107,7 +109,11 @@ class _Code(CodeBlock):
     """Without margin, and without a line break that the code does not have: a long line is wrapped by the terminal itself."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = _highlighted(str(self.text).rstrip(), self.lexer_name)
+        # In colours of the terminal's own, which can be read on its background.
+        syntax = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default")
+        code = syntax.highlight(str(self.text).rstrip())
+        code.rstrip()
+        code.no_wrap, code.end = False, ""
         if options.max_width < console.width:  # inside of a list or quote, which have margins of their own
             code.overflow = "fold"
             yield code
@@ -119,22 +125,6 @@ class _Code(CodeBlock):
 TerminalMarkdown.elements = {**Markdown.elements, "heading_open": _LeftHeading, "fence": _Code, "code_block": _Code}
 
 
-def _highlighted(code: str, language: str) -> Text:
-    """In colours of the terminal's own, which can be read on its background."""
-    text = Syntax(code, language, theme="ansi_dark", background_color="default").highlight(code)
-    text.rstrip()
-    text.no_wrap, text.end = False, ""
-    return text
-
-
-def _kept_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
-    for token in tokens:
-        # A chat shows line breaks as they were sent; Markdown would join the lines.
-        if token.type == "softbreak":
-            token.type = "hardbreak"
-        yield token
-
-
 def _plain_links(tokens: Iterable[Token]) -> Iterator[Token]:
     """Replaces a link whose words are its address by that address."""
     queue = deque(tokens)
@@ -142,16 +132,13 @@ def _plain_links(tokens: Iterable[Token]) -> Iterator[Token]:
         token = queue.popleft()
         if token.type == "link_open" and len(queue) > 1 and queue[1].type == "link_close":
             address = str(token.attrs.get("href", "")).removeprefix("mailto:")
-            if queue[0].content.rstrip("/") in {address.rstrip("/"), _without_scheme(address)}:
+            short = address.removeprefix("https://").removeprefix("http://").rstrip("/")
+            if queue[0].content.rstrip("/") in {address.rstrip("/"), short}:
                 yield Token("text", "", 0, content=address)
                 queue.popleft()
                 queue.popleft()
                 continue
         yield token
-
-
-def _without_scheme(address: str) -> str:
-    return address.removeprefix("https://").removeprefix("http://").rstrip("/")
 
 
 # --- the screen ---
