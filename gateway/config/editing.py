@@ -195,8 +195,4 @@ def example() -> str:
 
 def schema() -> str:
     """The JSON schema that editors use. Every text may also be a reference such as ${NAME}."""
-    import json
-
-    from gateway.config.model import Config
-
     return json.dumps(Config.model_json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents, leaving_out
+from gateway.cli.foreign.contents import ForeignConversation, ForeignMessage, HomeContents, leaving_out
 from sessions.errors import Invalid
 from sessions.keys import ChatKind
 from sessions.records import Role

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.cli.foreign import hermes_agent, nanobot, openclaw
-from gateway.cli.foreign.conversation import HomeContents, leaving_out
+from gateway.cli.foreign.contents import HomeContents, leaving_out
 from gateway.cli.output import counted
 from gateway.cli.render import Progress
 from sessions import memory

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import (
+from gateway.cli.foreign.contents import (
     ForeignConversation,
     ForeignMessage,
     HomeContents,

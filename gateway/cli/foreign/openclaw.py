@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import (
+from gateway.cli.foreign.contents import (
     ForeignConversation,
     ForeignMessage,
     HomeContents,

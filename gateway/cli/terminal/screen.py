@@ -92,10 +92,9 @@ class TerminalMarkdown(Markdown):
         for token in self.parsed:
             if token.children is not None:
                 token.children = list(_plain_links(token.children))
+                # A chat shows line breaks as they were sent; Markdown would join the lines.
                 for child in token.children:
-                    if (
-                        child.type == "softbreak"
-                    ):  # a chat shows line breaks as they were sent; Markdown would join the lines
+                    if child.type == "softbreak":
                         child.type = "hardbreak"
 
 
