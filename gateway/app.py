@@ -12,6 +12,7 @@ from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ask_ollama, model_settings
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
+from gateway.agent.tools.mcp import McpServers
 from gateway.agent.tools.process import Processes
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.tools.web import Web
@@ -63,6 +64,7 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
     )
     app.embeddings = Embeddings(app)
     app.processes = Processes(app)
+    app.mcp = McpServers(app)
     return app
 
 
@@ -89,6 +91,7 @@ async def open_app(
         stack.push_async_callback(_close_models, app)
         stack.push_async_callback(app.embeddings.aclose)
         stack.push_async_callback(app.processes.aclose)
+        stack.push_async_callback(app.mcp.aclose)
         await database.write(processes.close_orphans, clock())
         app.upkeep = Maintenance(app)
         # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
@@ -106,6 +109,7 @@ async def open_app(
 async def running(app: App) -> AsyncGenerator[None]:
     """Works on runs and keeps transcripts, index and memory up to date while the block lasts; then drains the worker. When the worker fails,
     ends the block with that error: a process that takes messages and answers none is worse than a restart."""
+    app.mcp.start()
     work, block = asyncio.create_task(app.worker.run()), asyncio.current_task()
 
     def end_block(ended: asyncio.Task[None]) -> None:
@@ -141,6 +145,7 @@ async def take_over(app: App, loaded: Loaded) -> None:
     app.agents, app.access = {}, {}
     app.resets.replace(loaded.config.session_reset.rules(), says_farewell=_says_farewell(loaded.config, chosen))
     app.embeddings.recheck()
+    app.mcp.follow()
     if is_other:
         app.former_models.append(app.model)  # calls that are under way still use it; it is closed with the app
         app.model = _new_model(app)

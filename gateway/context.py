@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gateway.agent.models.speaker import Speaker
     from gateway.agent.profile import AgentProfile
     from gateway.agent.tokens import Tokens
+    from gateway.agent.tools.mcp import McpServers
     from gateway.agent.tools.process import Processes
     from gateway.agent.tools.web import Web
     from gateway.api.http.callers import CallerKey
@@ -108,6 +109,7 @@ class App:
     folding: FoldWorker = field(init=False)
     upkeep: Maintenance = field(init=False)
     processes: Processes = field(init=False)
+    mcp: McpServers = field(init=False)
 
     @property
     def config(self) -> Config:

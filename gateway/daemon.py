@@ -115,6 +115,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "memory_bytes": resident_bytes(),
                 "parts": app.parts(),
                 "config": app.reloads.part(),
+                "mcp_servers": app.mcp.part(),
                 "alerts": [*_troubles(app), *(alert_text(alert) for alert in alerts.current)],
             }
 

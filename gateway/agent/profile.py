@@ -38,6 +38,8 @@ def agent_named(app: App, name: str) -> AgentProfile:
 def profile_of(app: App, run: Run, session: Session) -> AgentProfile:
     """Returns the profile that this run's next step has."""
     profile = agent_named(app, session.agent)
+    if app.mcp.tools:  # after our own, so that a small window leaves them out first
+        profile = replace(profile, toolbox=Toolbox({**profile.toolbox.tools, **app.mcp.tools}))
     if run.kind is RunKind.JOB and run.deployment is None and (run.route is None or session.source == Source.JOB):
         # Nobody would see the question, or could answer it there.
         others = profile.toolbox.tools.keys() - {"ask_human"}

@@ -154,6 +154,9 @@ def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
     for name, part in report.get("parts", {}).items():
         yield f"  {'Database' if name == 'database' else title_of(name):<10} {one_line(part.get('words') or part.get('state') or '')}"
     yield f"  {'Memory':<10} {report.get('memory_bytes', 0) / 2**20:.0f} MB"
+    for name, server in report.get("mcp_servers", {}).items():
+        if server["state"] == "down":
+            yield f"  {'Problem':<10} the MCP server {name} is down: {one_line(server['why'])}"
     for alert in report.get("alerts", ()):
         yield f"  {'Problem':<10} {one_line(alert)}"
     config = report.get("config", {})

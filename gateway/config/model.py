@@ -21,6 +21,7 @@ from gateway.config.sections import (
     Hour,
     LimitsSection,
     LogSection,
+    McpServerSection,
     MemorySection,
     Minutes,
     ModelSection,
@@ -200,6 +201,8 @@ class Config(Section):
     """What turns voice messages into text."""
     web: WebSection = WebSection()
     """How the web is searched."""
+    mcp_servers: dict[Name, McpServerSection] = Field(default_factory=dict[str, McpServerSection])
+    """Tools that MCP servers bring. The agent has them as <server>_<tool>; they need not stand in tools."""
     log: LogSection = LogSection()
     """What is written down."""
 

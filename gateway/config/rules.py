@@ -1,11 +1,14 @@
 """Rules that depend on more than one key. `errors` keep the daemon from starting, `warnings` are only shown."""
 
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others
 from gateway.agent.tokens import Tokens
+from gateway.agent.tools import mcp_tool_name
 from gateway.agent.window import Window
 from gateway.config.model import NO_CHAT, Config, ResetOverride
 from gateway.config.sections import KEY_LENGTH, is_loopback
@@ -24,13 +27,13 @@ class Finding(NamedTuple):
 
 def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
     """`owners`: the stored owner of each platform."""
-    for rule in (_model, _memory, _web, _voice, _secrets, _api, _limits, _overrides):
+    for rule in (_model, _memory, _web, _voice, _mcp, _secrets, _api, _limits, _overrides):
         yield from rule(config)
     yield from _owners(config, owners)
 
 
 def warnings(config: Config) -> Iterator[Finding]:
-    for rule in (_cramped, _not_built, _unreachable, _without_effect, _unmatched, _alike, _names):
+    for rule in (_cramped, _not_built, _unreachable, _without_effect, _unmatched, _alike, _names, _mcp_tools):
         yield from rule(config)
 
 
@@ -68,6 +71,52 @@ def _voice(config: Config) -> Iterator[Finding]:
         yield Finding("voice.base_url", "missing", "say where the endpoint is that speaks")
     if config.voice.speak and not config.voice.speak_model:
         yield Finding("voice.speak_model", "missing", "name the model that speaks, such as gpt-4o-mini-tts")
+
+
+def _mcp(config: Config) -> Iterator[Finding]:
+    for name, server in config.mcp_servers.items():
+        here = f"mcp_servers.{name}"
+        if not (server.command or server.url):
+            yield Finding(here, "names no server", "add command or url", one_of=("command", "url"))
+        elif server.command and server.url:
+            yield Finding(f"{here}.url", "beside command", "keep one of them", also=f"{here}.command")
+        for key in ("args", "env") if server.url and not server.command else ():
+            if getattr(server, key):
+                yield Finding(f"{here}.{key}", "without command", "a server at a url gets headers; take it out")
+        if server.headers and not server.url:
+            yield Finding(f"{here}.headers", "without url", "a program gets env; take it out")
+        for header, value in server.headers.items():
+            if not _HEADER.fullmatch(header) or not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+                yield Finding(
+                    f"{here}.headers.{header}", "is no header", "a name, and a value of ASCII characters in one line"
+                )
+
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HEADER_VALUE = re.compile(r"[ -~]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def _mcp_tools(config: Config) -> Iterator[Finding]:
+    """Tools that get another name than one would think, that would be approved in vain, and all if the library is missing."""
+    servers = config.mcp_servers
+    if servers and find_spec("mcp") is None:
+        yield Finding("mcp_servers", "have no effect", "install the library: pip install 'hermes-gateway[mcp]'")
+    for name, server in servers.items():
+        for tool in dict.fromkeys([*server.tools, *server.approve]):
+            plain, offered = f"{name}_{tool}", mcp_tool_name(name, tool, servers)
+            if offered != plain:
+                said, hint = (
+                    f"its tool {tool} is offered as {offered}",
+                    "a name has letters, digits, _ and -, 64 at most",
+                )
+                if _TOOL_NAME.fullmatch(plain):
+                    hint = f"{plain} could be another tool; give the server another name"
+                yield Finding(f"mcp_servers.{name}", said, hint)
+        for at, tool in enumerate(server.approve):
+            if server.tools and tool not in server.tools:
+                said = f"{tool} is not offered"
+                yield Finding(f"mcp_servers.{name}.approve[{at}]", said, "add it to tools, or take it out here")
 
 
 def _secrets(config: Config) -> Iterator[Finding]:

@@ -239,3 +239,23 @@ class WebSection(Section):
     """Where SearXNG answers. Brave needs none."""
     api_key: SecretStr = NO_SECRET
     """The key of Brave."""
+
+
+class McpServerSection(Section):
+    """A server of the Model Context Protocol: a program that is started here (command), or one that is reached over HTTP (url)."""
+
+    command: str = ""
+    """The program, which speaks over its standard input and output. It gets PATH, HOME, the locale and env."""
+    args: list[str] = Field(default_factory=list[str])
+    """Its arguments."""
+    env: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """Variables of its environment, such as its keys."""
+    url: Url = ""
+    """Where the server answers over HTTP. Redirects to other hosts are not followed."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    """What is sent with each request, such as Authorization."""
+    tools: list[Id] = Field(default_factory=list[Id])
+    """Only these of its tools are offered. Empty: all, up to 128."""
+    approve: list[Id] = Field(default_factory=list[Id])
+    """These are called without asking, by the names that the server gives them. Every other call needs an approval, unless a rule of
+    agents.main.approve allows it."""

@@ -118,6 +118,8 @@ class ActiveRun:
         """Reads where the run stands, and tells the chat what it has to know of that: another message, a reset, an interruption."""
         day = self.app.today() if self.app.config.limits.counts_days else ""
         seen, self._profile = await self._database.read(self._read, day)
+        if await self.app.mcp.settle([call.tool_name or "" for call in seen.calls]):
+            seen, self._profile = await self._database.read(self._read, day)
         self._seen, self._toolbox = seen, self._profile.toolbox.beside(self.claimed.options)
         if seen.run.route != self._route:
             self._route = seen.run.route

@@ -76,7 +76,7 @@ def _memory(pids: list[int]) -> int:
     return used
 
 
-def _signal_all(pids: list[int], number: signal.Signals) -> None:
+def signal_all(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
@@ -97,7 +97,7 @@ def end_all(command: subprocess.Popen[bytes], grace: float) -> None:
     me = os.getpid()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(command.pid, signal.SIGTERM)
-    _signal_all(descendants(me), signal.SIGTERM)
+    signal_all(descendants(me), signal.SIGTERM)
     until = time.monotonic() + grace
     while time.monotonic() < until and (_alive(descendants(me)) or command.poll() is None):
         time.sleep(0.02)
@@ -107,11 +107,11 @@ def end_all(command: subprocess.Popen[bytes], grace: float) -> None:
         there = _alive(descendants(me))
         if not there and command.poll() is not None:
             return
-        _signal_all(there, signal.SIGSTOP)
+        signal_all(there, signal.SIGSTOP)
         again = _alive(descendants(me))
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(command.pid, signal.SIGKILL)
-        _signal_all(again, signal.SIGKILL)
+        signal_all(again, signal.SIGKILL)
         _reap(command)
 
 

@@ -147,7 +147,7 @@ class Tool:
         """Returns whether a person has to allow this call. `doubtful`: the model wrote the call into its
         text, or somebody without access may have wished for it."""
         try:
-            is_harmless = parse_arguments(arguments).get("action", "") in self.harmless
+            is_harmless = str(parse_arguments(arguments).get("action", "")) in self.harmless
         except ToolError:
             return False  # it is not run with such arguments
         return not is_harmless and (self.needs_approval or (doubtful and not self.reads_only))
@@ -158,7 +158,7 @@ class Tool:
             parsed = parse_arguments(arguments)
         except ToolError:
             parsed = {}
-        return f"{self.name}: {parsed.get(self.shows, arguments)}"
+        return f"{self.name}: {parsed.get(self.shows, arguments) if self.shows else arguments}"
 
     async def run(self, place: ToolContext, arguments: str) -> str | HumanQuestion:
         """Runs the tool and returns its result. For a mistake of the model returns a text that explains it, so that the model can try

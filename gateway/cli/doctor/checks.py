@@ -234,6 +234,10 @@ def daemon(target: CheckTarget) -> Iterator[Diagnosis]:
         elif refused := row.report.get("config", {}).get("refused"):
             what = f"The running gateway refused the changed configuration: {'; '.join(refused['problems'][:3])}"
             yield problem("config.refused", what, "hermes config check   shows what to write")
+        for name, server in row.report.get("mcp_servers", {}).items():
+            if server["state"] == "down" and row.state_at(target.now) is not WorkerState.LOST:
+                what = f"The MCP server {name} is down: {server['why']}."
+                yield warning("mcp.down", what, f"Look at mcp_servers.{name}; it is tried again by itself.")
 
 
 def port(target: CheckTarget) -> Iterator[Diagnosis]:
