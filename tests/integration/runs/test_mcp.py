@@ -25,8 +25,8 @@ from sessions.db import Database
 from sessions.records import Role, RunStatus
 from tests.app import make_app
 from tests.fakes.model_replies import call, calls
-from tests.integration.runs.test_processes import gone
 from tests.integration.runs.worker_in_process import of_role, worker_in_process
+from tests.machine import until_gone
 
 PROGRAM = Path(__file__).parents[2] / "fakes" / "mcp_server.py"
 
@@ -148,7 +148,7 @@ async def test_a_program_that_was_killed_is_started_again(app: App) -> None:
         await until(is_up(app, "files"))
         first = inside(await use(app, "files_who"))["pid"]
         os.kill(first, signal.SIGKILL)
-        await gone(first)
+        await until_gone(first)
         await until(lambda: not is_up(app, "files")())
         assert inside(await use(app, "files_who"))["pid"] != first
         told = await use(app, "files_die")
@@ -198,7 +198,7 @@ async def test_a_reload_touches_only_the_servers_whose_section_changed(app: App)
         assert inside(await use(app, "other_who"))["pid"] != pids["other"]
         assert not app.mcp.tools["other_who"].needs_approval
         assert "waited" in await under_way, "a call under way is not cut off"
-        await gone(pids["other"], pids["former"])
+        await until_gone(pids["other"], pids["former"])
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ async def test_a_server_that_will_not_end_is_killed_with_the_gateway(app: App, t
     async with started(app, files=stdio(env={"MISBEHAVES": "stays", "PID_FILE": str(file)})):
         await until(is_up(app, "files"))
         pid = int(file.read_text())
-    await gone(pid)
+    await until_gone(pid)
 
 
 async def test_the_loop_starts_at_once_and_runs_wait_only_a_little_for_servers(app: App) -> None:
