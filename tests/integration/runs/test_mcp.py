@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.agent.tools.mcp import McpServers
+from gateway.agent.tools.mcp import McpArguments, McpServers, McpTool
+from gateway.agent.tools.registry import Tool
 from gateway.config.sections import McpServerSection
 from gateway.context import App
 from sessions.db import Database
@@ -288,6 +289,28 @@ async def test_a_server_that_will_not_end_is_killed_with_the_gateway(app: App, t
     await until_gone(pid)
 
 
+async def test_a_daemon_starts_without_waiting_and_leaves_no_server_when_it_is_killed(home: Path) -> None:
+    file = home / "pid"
+    server = stdio(env={"MISBEHAVES": "stays", "PID_FILE": str(file)})
+    hanging = stdio(env={"MISBEHAVES": "hangs"})
+    settings = {"model": {"provider": "practice"}, "api": {"port": 0}, "mcp_servers": {"files": server, "bad": hanging}}
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.yaml").write_text(json.dumps(settings))
+    daemon = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("hermes")),
+        "--home",
+        str(home),
+        "gateway",
+        "run",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await until(lambda: file.exists() and file.read_text())
+    daemon.kill()
+    await daemon.wait()
+    await until_gone(int(file.read_text()))
+
+
 async def test_the_loop_starts_at_once_and_runs_wait_only_a_little_for_servers(app: App) -> None:
     loop = asyncio.get_running_loop()
     async with started(app, files=stdio(env={"MISBEHAVES": "hangs"})):
@@ -297,7 +320,16 @@ async def test_the_loop_starts_at_once_and_runs_wait_only_a_little_for_servers(a
         assert not await app.mcp.settle([]), "once"
 
 
-def test_names_cannot_clash(app: App) -> None:
+def test_an_argument_without_a_name_hides_no_other_from_the_person_who_decides() -> None:
+    tool = Tool(name="deed", arguments=McpArguments, function=None)  # type: ignore[arg-type]  # it is not called
+    for each in (tool, McpTool(name="deed", arguments=McpArguments, function=None, offered={})):  # type: ignore[arg-type]
+        assert "precious" in each.shown('{"": "harmless", "path": "precious"}')
+    assert McpTool(name="deed", arguments=McpArguments, function=None, offered={}, needs_approval=True).asks_first(  # type: ignore[arg-type]
+        '{"action": ["list"]}', doubtful=False
+    )
+
+
+def test_names_cannot_clash() -> None:
     from gateway.agent.tools import mcp_tool_name
 
     assert mcp_tool_name("files", "read", ["files"]) == "files_read"

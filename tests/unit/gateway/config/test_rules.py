@@ -225,3 +225,24 @@ def test_embeddings_need_a_model(loaded, refused):
 def test_who_shall_speak_needs_an_endpoint_and_a_model(refused, loaded):
     assert [each.path for each in refused("voice: {speak: true}").problems] == ["voice.base_url", "voice.speak_model"]
     assert loaded("voice: {speak: true, base_url: 'http://v', speak_model: tts}\n").config.voice.speak_voice == "alloy"
+
+
+@pytest.mark.parametrize(
+    ("server", "path"),
+    [
+        ("{tools: [a]}", "mcp_servers.x"),
+        ("{command: a, url: 'https://b'}", "mcp_servers.x.url"),
+        ("{url: 'https://b', args: [a]}", "mcp_servers.x.args"),
+        ("{command: a, headers: {A: b}}", "mcp_servers.x.headers"),
+        ('{url: "https://b", headers: {A: "b\\nc"}}', "mcp_servers.x.headers.A"),
+    ],
+)
+def test_an_mcp_server_is_a_program_or_an_address(only_problem, server, path):
+    assert only_problem(f"mcp_servers: {{x: {server}}}").path == path
+
+
+def test_tools_of_mcp_servers_that_get_another_name_or_are_approved_in_vain_are_warnings(loaded):
+    (renamed,) = loaded("mcp_servers: {web: {command: a, tools: [fetch, other]}}").warnings
+    assert renamed.said.startswith("its tool fetch is offered as web_fetch_")
+    (vain,) = loaded("mcp_servers: {x: {command: a, tools: [b], approve: [b, c]}}").warnings
+    assert vain.path == "mcp_servers.x.approve[1]"
