@@ -311,7 +311,15 @@ async def test_a_daemon_starts_without_waiting_and_leaves_no_server_when_it_is_k
     await until_gone(int(file.read_text()))
 
 
-async def test_the_loop_starts_at_once_and_runs_wait_only_a_little_for_servers(app: App) -> None:
+async def test_without_the_library_the_status_says_what_to_install(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.agent.tools.mcp.find_spec", lambda _: None)
+    async with started(app, files=stdio()):
+        assert not app.mcp.tools
+        assert app.mcp.part()["files"]["why"].endswith("pip install 'hermes-gateway[mcp]'")
+        assert not await app.mcp.settle([])
+
+
+async def test_runs_wait_only_a_little_for_servers_that_are_being_started(app: App) -> None:
     loop = asyncio.get_running_loop()
     async with started(app, files=stdio(env={"MISBEHAVES": "hangs"})):
         began = loop.time()
