@@ -162,7 +162,7 @@ class LimitsSection(Section):
     process_memory_bytes: Annotated[int, Field(ge=16_777_216)] = 1_073_741_824
     """How much memory a command may use, with all that it starts. More ends it."""
     process_output_bytes: Annotated[int, Field(ge=1_024)] = 1_048_576
-    """How much of what a command prints is kept: the first half of it and the last."""
+    """How much of what a command prints the agent reads at most: its beginning and its end. It never reads more than 15,000 bytes."""
     process_count: Positive = 64
     """How many processes a command may be at once. More ends it."""
 

@@ -1,10 +1,9 @@
-"""Tools of MCP servers that the configuration names. Each server has a process of its own beside it, `mcp_keeper.py`, which speaks with it."""
+"""Tools of MCP servers that the configuration names. Each server has a process of its own beside it, `mcp_client.py`, which speaks with it."""
 
 import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from pydantic import ConfigDict, model_validator
 from gateway.agent.models.interface import JSON
 from gateway.agent.tools import mcp_tool_name
 from gateway.agent.tools.process import clean_environment
-from gateway.agent.tools.process_keeper import descendants, signal_all
+from gateway.agent.tools.process_supervisor import kill_with_descendants
 from gateway.agent.tools.registry import Arguments, FromOutside, Tool, ToolContext, ToolError, parse_arguments
 from gateway.config.sections import McpServerSection
 from gateway.context import App
@@ -112,7 +111,7 @@ class McpServer:
         self.settled = asyncio.Event()
         self.up = asyncio.Event()
         self._wanted = asyncio.Event()
-        self._keeper: asyncio.subprocess.Process | None = None
+        self._client: asyncio.subprocess.Process | None = None
         self._open = dict[int, asyncio.Future[Mapping[str, Any]]]()
         self._numbers = count(1)
         self._task = asyncio.create_task(self._run())
@@ -161,15 +160,15 @@ class McpServer:
             if not answer.done() or answer.cancelled():
                 self._write({"cancel": number})
 
-    def _write(self, wish: Mapping[str, Any]) -> None:
-        if self._keeper is not None and self._keeper.stdin is not None and not self._keeper.stdin.is_closing():
-            self._keeper.stdin.write(json.dumps(wish).encode() + b"\n")
+    def _write(self, request: Mapping[str, Any]) -> None:
+        if self._client is not None and self._client.stdin is not None and not self._client.stdin.is_closing():
+            self._client.stdin.write(json.dumps(request).encode() + b"\n")
 
-    async def _send(self, wish: Mapping[str, Any]) -> None:
-        self._write(wish)
-        if self._keeper is not None and self._keeper.stdin is not None:
+    async def _send(self, request: Mapping[str, Any]) -> None:
+        self._write(request)
+        if self._client is not None and self._client.stdin is not None:
             with contextlib.suppress(ConnectionError):  # then `_connect` sees it end
-                await self._keeper.stdin.drain()
+                await self._client.stdin.drain()
 
     async def retire(self) -> None:
         """Ends the server after the calls that are under way."""
@@ -212,15 +211,15 @@ class McpServer:
                 answer.set_result({"undone": True} if undone else {})
 
     async def _connect(self) -> str:
-        """Starts the keeper and listens to it until it ends. Returns why."""
+        """Starts the process that speaks with the server, and listens to it until it ends. Returns why."""
         app, section = self._servers.app, self.section
         await asyncio.to_thread(app.tool_home.mkdir, mode=0o700, parents=True, exist_ok=True)
         environment = {k: v for k, v in clean_environment(app.tool_home).items() if k not in {"TERM", "TZ"}}
         network = {name: os.environ[name] for name in _NETWORK if name in os.environ} if section.url else {}
-        keeper = self._keeper = await asyncio.create_subprocess_exec(
+        client = self._client = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-I",  # beside the keeper is a file of the library's name
-            str(Path(__file__).with_name("mcp_keeper.py")),
+            "-I",  # beside it is a file of the library's name
+            str(Path(__file__).with_name("mcp_client.py")),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -240,7 +239,7 @@ class McpServer:
         try:
             await self._send(settings)
             async with asyncio.timeout(self._servers.connect_seconds) as patience:
-                while keeper.stdout is not None and (line := await keeper.stdout.readline()):
+                while client.stdout is not None and (line := await client.stdout.readline()):
                     match json.loads(line):
                         case {"tools": list()} as listed:
                             patience.reschedule(None)
@@ -248,7 +247,7 @@ class McpServer:
                         case {"down": str(why)}:
                             return why
                         case {"id": int(number)} as answer:
-                            if answer.get("undone"):  # the keeper ends; the next one is waited for
+                            if answer.get("undone"):  # this client ends; the next one is waited for
                                 self.up.clear()
                             if number in self._open and not self._open[number].done():
                                 self._open[number].set_result(answer)
@@ -261,7 +260,7 @@ class McpServer:
             return "what it sent cannot be read"
         finally:
             self.up.clear()
-            await _end(keeper)
+            await _end(client)
 
     def _listed(self, listed: Mapping[str, Any]) -> None:
         self.offers = listed["tools"]
@@ -277,20 +276,19 @@ class McpServer:
         self.settled.set()
 
 
-async def _end(keeper: asyncio.subprocess.Process) -> None:
-    """Ends the keeper, which ends the server. One that hangs is killed with all below it."""
-    if keeper.stdin is not None:
-        keeper.stdin.close()
+async def _end(client: asyncio.subprocess.Process) -> None:
+    """Ends the client, which ends the server. One that hangs is killed with all below it."""
+    if client.stdin is not None:
+        client.stdin.close()
     try:
         async with asyncio.timeout(_END_SECONDS):
             # Its output is read on, else it could not end.
-            while keeper.stdout is not None and await keeper.stdout.read(65_536):
+            while client.stdout is not None and await client.stdout.read(65_536):
                 pass
-            await keeper.wait()
+            await client.wait()
     except (TimeoutError, ValueError):
-        below = await asyncio.to_thread(descendants, keeper.pid)
-        signal_all([keeper.pid, *below], signal.SIGKILL)
-        await keeper.wait()
+        await asyncio.to_thread(kill_with_descendants, client.pid)
+        await client.wait()
 
 
 class McpServers:

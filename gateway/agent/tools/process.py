@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.agent.tools import process_keeper
+from gateway.agent.tools import process_supervisor
+from gateway.agent.tools.process_supervisor import kill_with_descendants
 from gateway.agent.tools.registry import Arguments, FromOutside, Tool, ToolContext, ToolError
 from gateway.config.sections import LimitsSection
 from gateway.context import App
@@ -31,9 +32,9 @@ FOREGROUND_SECONDS = 10.0
 MOST_AT_ONCE = 8
 _END_SECONDS = 20.0
 _STORE_SECONDS = 5.0
-_FIRST, _LAST = 3_000, 12_000
-"""Characters of a long output that the model reads: how it began, and how it ended."""
-_LINE_BYTES = 64 * 1024 * 1024
+_OUTPUT_BYTES = 15_000
+"""The model reads no more of an output, however much of it is allowed."""
+_LINE_BYTES = 8 * _OUTPUT_BYTES
 _PASSED_ON = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ")
 
 
@@ -44,18 +45,20 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _KeptCommand:
-    """One command and the keeper that runs it. `last`: what the keeper said when it had ended."""
+    """One command and the process that supervises it. `last`: what that said at the end. `output`: what was printed, as far as it is known;
+    `news` is set when that was told anew."""
 
     row: ProcessRow
-    keeper: asyncio.subprocess.Process
+    supervisor: asyncio.subprocess.Process
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     last: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    answers: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
+    output: str = ""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
     timed_out: bool = False
 
-    def wish(self, what: str) -> None:
-        if self.keeper.stdin is not None and not self.keeper.stdin.is_closing():
-            self.keeper.stdin.write(f"{what}\n".encode())
+    def request(self, what: str) -> None:
+        if self.supervisor.stdin is not None and not self.supervisor.stdin.is_closing():
+            self.supervisor.stdin.write(f"{what}\n".encode())
 
     def outcome(self, limits: LimitsSection) -> str:
         reason, code = self.last.get("reason"), self.last.get("code")
@@ -104,11 +107,26 @@ class Processes:
         )
         for folder in (workspace, app.tool_home):
             await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-        await app.database.write(processes.add, row)
-        kept = self._kept[row.id] = _KeptCommand(row, await self._keeper(workspace, command, limits))
+        kept = self._kept[row.id] = _KeptCommand(row, await self._supervisor())
         reading = asyncio.create_task(self._read(kept))
         self._tasks.add(reading)
         reading.add_done_callback(self._tasks.discard)
+        settings = {
+            "command": command,
+            "cwd": str(workspace),
+            "env": clean_environment(app.tool_home),
+            "cpu_seconds": limits.process_seconds,
+            "memory_bytes": limits.process_memory_bytes,
+            "output_bytes": min(limits.process_output_bytes, _OUTPUT_BYTES),
+            "count": limits.process_count,
+        }
+        try:
+            await app.database.write(processes.add, row)
+            # Only now is anything run: a command without a row would hold off no reset and be stopped by nobody.
+            kept.request(json.dumps(settings))
+        except BaseException:
+            kept.supervisor.kill()  # `_read` sees it end, and closes the row if there is one
+            raise
         log.info("process.started", process_id=row.id, session_key=row.session_key)
         try:
             async with asyncio.timeout(min(self._foreground_seconds, limits.process_seconds)):
@@ -136,14 +154,11 @@ class Processes:
             row = await self.app.database.read(processes.get, process_id)
             return row.outcome if row is not None and row.outcome else UNKNOWN, ""
         if not kept.ended.is_set():
-            kept.wish("poll")
-            answer, ended = asyncio.create_task(kept.answers.get()), asyncio.create_task(kept.ended.wait())
-            await asyncio.wait({answer, ended}, return_when=asyncio.FIRST_COMPLETED)
-            ended.cancel()
-            if not kept.ended.is_set():
-                return "running", answer.result()
-            answer.cancel()
-        return kept.outcome(self.app.config.limits), str(kept.last.get("output", ""))
+            kept.news.clear()
+            kept.request("poll")
+            await kept.news.wait()
+        stands = kept.outcome(self.app.config.limits) if kept.ended.is_set() else "running"
+        return stands, kept.output
 
     async def kill(self, process_id: str) -> tuple[str, str]:
         """Ends the process, first by asking it. Returns what `look` does."""
@@ -157,45 +172,34 @@ class Processes:
         await asyncio.gather(*(self._end(kept) for kept in self._kept.values()))
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _keeper(self, workspace: Path, command: str, limits: LimitsSection) -> asyncio.subprocess.Process:
-        keeper = await asyncio.create_subprocess_exec(
+    async def _supervisor(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
-            process_keeper.__file__,
+            process_supervisor.__file__,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env={},
-            start_new_session=True,  # Ctrl-C at a terminal ends the gateway, and with it the keeper, in order
+            start_new_session=True,  # Ctrl-C at a terminal ends the gateway, and with it the supervisor, in order
             limit=_LINE_BYTES,
         )
-        settings = {
-            "command": command,
-            "cwd": str(workspace),
-            "env": clean_environment(self.app.tool_home),
-            "cpu_seconds": limits.process_seconds,
-            "memory_bytes": limits.process_memory_bytes,
-            "output_bytes": limits.process_output_bytes,
-            "count": limits.process_count,
-        }
-        if keeper.stdin is not None:
-            keeper.stdin.write(json.dumps(settings).encode() + b"\n")
-        return keeper
 
     async def _read(self, kept: _KeptCommand) -> None:
-        """Reads what the keeper says until the command has ended, and stores how."""
+        """Reads what the supervisor says until the command has ended, and stores how."""
         try:
-            while kept.keeper.stdout is not None and (line := await kept.keeper.stdout.readline()):
+            while kept.supervisor.stdout is not None and (line := await kept.supervisor.stdout.readline()):
                 said = json.loads(line)
+                kept.output = said["output"]
                 if "code" in said:
                     kept.last = said
                     break
-                kept.answers.put_nowait(said["output"])
+                kept.news.set()
         except ValueError:
             log.warning("process.lost", process_id=kept.row.id)
-        with contextlib.suppress(ProcessLookupError):
-            kept.keeper.kill()
-        await kept.keeper.wait()
+        if kept.supervisor.returncode is None:
+            await asyncio.to_thread(kill_with_descendants, kept.supervisor.pid)
+        await kept.supervisor.wait()
         outcome = kept.outcome(self.app.config.limits)
         log.info("process.ended", process_id=kept.row.id, session_key=kept.row.session_key, outcome=outcome)
         try:
@@ -204,17 +208,17 @@ class Processes:
         except (StateError, TimeoutError) as error:  # the database is away or full: the next start closes the row
             log.warning("process.end_not_stored", process_id=kept.row.id, error=str(error))
         kept.ended.set()
+        kept.news.set()
         # Whoever waits for its output now has the object; later it is only known how it ended.
         asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._kept.pop, kept.row.id, None)
 
     async def _end(self, kept: _KeptCommand) -> None:
-        kept.wish("end")
+        kept.request("end")
         try:
             async with asyncio.timeout(_END_SECONDS):
                 await kept.ended.wait()
-        except TimeoutError:  # a keeper that hangs; without it its children have no input any more and end with it
-            with contextlib.suppress(ProcessLookupError):
-                kept.keeper.kill()
+        except TimeoutError:  # the supervisor hangs; `_read` sees it end
+            await asyncio.to_thread(kill_with_descendants, kept.supervisor.pid)
 
     def _on_commit(self, touched: frozenset[Touch]) -> None:
         if self._loop is not None:
@@ -223,7 +227,7 @@ class Processes:
     def _stop(self, process_ids: list[str]) -> None:
         for process_id in process_ids:
             if (kept := self._kept.get(process_id)) is not None:
-                kept.wish("end")
+                kept.request("end")
 
 
 _KEPT_SECONDS = 3600.0
@@ -259,17 +263,9 @@ async def process(place: ToolContext, arguments: ProcessArguments) -> str | From
                 place.processes.wait(found) if arguments.action == "poll" else place.processes.kill(found)
             )
     if stands == UNKNOWN:
-        stands = "it ended with the gateway; how far it had come is not known, so look before you start it again"
+        stands = "it ended with the gateway, or was cut off; how far it had come is not known, so look before you start it again"
     head = f"id: {found}\n{stands}\n"
-    return (
-        FromOutside(f"output of process {found}", _middle_left_out(output), head=head) if output else f"{head}no output"
-    )
-
-
-def _middle_left_out(text: str) -> str:
-    if len(text) <= _FIRST + _LAST:
-        return text
-    return f"{text[:_FIRST]}\n[… {len(text) - _FIRST - _LAST} characters left out …]\n{text[-_LAST:]}"
+    return FromOutside(f"output of process {found}", output, head=head) if output else f"{head}no output"
 
 
 TOOL = Tool(

@@ -16,6 +16,7 @@ from gateway.agent.tools.process import Processes
 from gateway.agent.tools.registry import Toolbox, ToolContext
 from sessions import processes, store
 from sessions.db import Database
+from sessions.errors import Unusable
 from sessions.keys import SessionKey
 from sessions.records import Source
 from tests.app import configure, make_app
@@ -171,9 +172,30 @@ async def test_nine_at_once_are_too_many(commands: Commands) -> None:
     assert "8 processes run here already" in await commands.use(action="start", command="echo x")
 
 
+async def test_a_command_ends_with_the_process_that_supervises_it(commands: Commands) -> None:
+    found = await commands.background("echo $$; sleep 600")
+    told = await commands.until(lambda told: bool(re.search(r"^\d+$", told, re.MULTILINE)), found)
+    commands.app.processes._kept[found].supervisor.kill()
+    await until_gone(int(re.findall(r"^\d+$", told, re.MULTILINE)[0]))
+    assert "was cut off" in await commands.until(lambda told: "running" not in told.splitlines()[1], found)
+    assert await commands.use(action="list") == "Nothing runs in the background."
+
+
+async def test_what_cannot_be_stored_is_not_run(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise Unusable("The disk is full.")
+
+    monkeypatch.setattr(processes, "add", full)
+    with pytest.raises(Unusable):
+        await commands.start("touch done")
+    monkeypatch.undo()
+    await asyncio.gather(*commands.app.processes._tasks)
+    assert not (commands.place.workspace / "done").exists()
+
+
 async def test_with_the_gateway_everything_ends(home: Path, tmp_path: Path) -> None:
-    """The keeper's input ends when whoever has started it is killed with -9."""
-    keeper = Path("gateway/agent/tools/process_keeper.py").resolve()
+    """The supervisor's input ends when whoever has started it is killed with -9."""
+    supervisor = Path("gateway/agent/tools/process_supervisor.py").resolve()
     settings = {
         "command": "trap '' TERM; (setsid sleep 602 & echo $! > detached); echo $$ > shell; while :; do sleep 1; done",
         "cwd": str(tmp_path),
@@ -187,7 +209,7 @@ async def test_with_the_gateway_everything_ends(home: Path, tmp_path: Path) -> N
         "python3",
         "-c",
         "import subprocess, sys, time\n"
-        f"p = subprocess.Popen(['python3', '-I', {str(keeper)!r}], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)\n"
+        f"p = subprocess.Popen(['python3', '-I', {str(supervisor)!r}], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)\n"
         f"p.stdin.write({json.dumps(settings)!r}.encode() + b'\\n'); p.stdin.flush(); time.sleep(600)",
     )
     async with asyncio.timeout(60):

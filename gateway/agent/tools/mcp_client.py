@@ -28,7 +28,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from gateway.agent.tools.process_keeper import end_all
+from gateway.agent.tools.process_supervisor import end_all, end_with_parent
 
 LINE_BYTES = 8 * 2**20
 FLOOD_BYTES, FLOOD_LINES, FLOOD_SECONDS = 64 * 2**20, 20_000, 60.0
@@ -40,7 +40,7 @@ LIST_AGAIN_SECONDS = 5.0
 CHECK_SECONDS = 10.0
 GRACE_SECONDS = 1.0
 LAST_SECONDS = 20
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def say(what: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Stdio:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509  # there is one thread
+            preexec_fn=end_with_parent,  # noqa: PLW1509  # there is one thread
         )
         self._complaint = b""
         self._received, self._lines, self._since = 0, 0, time.monotonic()
@@ -144,13 +144,6 @@ class Stdio:
         while self._server.poll() is None and time.monotonic() < until:
             time.sleep(0.02)
         end_all(self._server, grace=GRACE_SECONDS)
-
-
-def _end_with_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 class McpConnection:
@@ -287,13 +280,13 @@ class McpConnection:
             if not cursor:
                 return
 
-    async def follow(self, wishes: asyncio.StreamReader) -> None:
-        """Does what the gateway wishes until it wishes no more, or is gone."""
-        while line := await wishes.readline():
-            wish: dict[str, Any] = json.loads(line)
-            match wish:
+    async def follow(self, requests: asyncio.StreamReader) -> None:
+        """Carries out the requests of the gateway until there are no more, or it is gone."""
+        while line := await requests.readline():
+            request: dict[str, Any] = json.loads(line)
+            match request:
                 case {"id": int(number), "tool": str(tool)}:
-                    task = self._calls[number] = asyncio.create_task(self._call(number, tool, wish["arguments"]))
+                    task = self._calls[number] = asyncio.create_task(self._call(number, tool, request["arguments"]))
                     task.add_done_callback(lambda _, number=number: self._calls.pop(number, None))
                 case {"cancel": int(number)}:
                     if number in self._calls:
@@ -380,9 +373,9 @@ def _reason(error: BaseException) -> str:
 
 
 async def keep() -> None:
-    wishes = await lines_of(os.fdopen(0, "rb", buffering=0), LINE_BYTES)
-    connection = McpConnection(json.loads(await wishes.readline()))
-    running, following = asyncio.create_task(connection.run()), asyncio.create_task(connection.follow(wishes))
+    requests = await lines_of(os.fdopen(0, "rb", buffering=0), LINE_BYTES)
+    connection = McpConnection(json.loads(await requests.readline()))
+    running, following = asyncio.create_task(connection.run()), asyncio.create_task(connection.follow(requests))
     await asyncio.wait([running, following], return_when=asyncio.FIRST_COMPLETED)
     signal.alarm(LAST_SECONDS)  # whatever hangs now
     following.cancel()

@@ -2,8 +2,8 @@
 
 It is a process of its own between the gateway and the command, run by its path, so that it imports nothing but the standard library. On
 Linux all that the command starts stays below it (a subreaper), also what detaches itself; elsewhere only the command's process group is
-known. It reads one line for each wish from its standard input: `poll` or `end`. When the input ends, the gateway has died. It writes one
-JSON object a line: the answer to `poll`, and a last one when the command has ended.
+known. Its standard input brings the settings in one line, then one line for each request: `poll` or `end`. When the input ends, the gateway
+has died. It writes one JSON object a line: the answer to `poll`, and a last one when the command has ended.
 """
 
 import ctypes
@@ -22,16 +22,16 @@ from typing import Any
 
 LOOK_SECONDS = 0.1
 GRACE_SECONDS = 2.0
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _PAGE = resource.getpagesize()
 _THREADS_EACH = 16
 
 
 class Output:
-    """The first and the last bytes of what was printed, together at most `limit`."""
+    """The beginning and the end of what was printed, together at most `limit` bytes, of which the beginning gets a fifth."""
 
     def __init__(self, limit: int) -> None:
-        self._half = limit // 2
+        self._first_limit, self._last_limit = limit // 5, limit - limit // 5
         self._first = bytearray()
         self._last = deque[bytes]()
         self._last_size = 0
@@ -39,16 +39,16 @@ class Output:
 
     def add(self, piece: bytes) -> None:
         self.size += len(piece)
-        room = self._half - len(self._first)
+        room = self._first_limit - len(self._first)
         self._first += piece[:room]
         if rest := piece[room:]:
             self._last.append(rest)
             self._last_size += len(rest)
-            while self._last_size - len(self._last[0]) >= self._half:
+            while self._last_size - len(self._last[0]) >= self._last_limit:
                 self._last_size -= len(self._last.popleft())
 
     def text(self) -> str:
-        last = b"".join(self._last)[-self._half :]
+        last = b"".join(self._last)[-self._last_limit :]
         left_out = self.size - len(self._first) - len(last)
         between = f"\n[… {left_out} bytes left out …]\n" if left_out else ""
         return f"{self._first.decode(errors='replace')}{between}{last.decode(errors='replace')}"
@@ -66,6 +66,19 @@ def descendants(pid: int) -> list[int]:
                     found += children
                     waiting += children
     return found
+
+
+def kill_with_descendants(pid: int) -> None:
+    """Kills a process that hangs, and all that it has started: without it nobody would."""
+    signal_all([pid, *descendants(pid)], signal.SIGKILL)
+
+
+def end_with_parent() -> None:
+    """To be called in a child before its program starts. On Linux the child is killed when its parent dies."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what is ignored would stay so in the program
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _memory(pids: list[int]) -> int:
@@ -127,8 +140,7 @@ def _reap(command: subprocess.Popen[bytes]) -> None:
 def _limit_child(settings: dict[str, Any]) -> None:
     os.setsid()
     os.nice(10)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # what is ignored would stay so in the command
+    end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     seconds = settings["cpu_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
@@ -143,14 +155,14 @@ def _limit_child(settings: dict[str, Any]) -> None:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
-class Keeper:
+class Supervisor:
     """The command, what it has printed, and what is allowed to it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._output = Output(settings["output_bytes"])
         self._looked = 0.0
-        self._wishes = b""
+        self._requests = b""
         self._command = subprocess.Popen(  # noqa: S602  # a shell command is what was approved
             settings["command"],
             shell=True,
@@ -174,7 +186,7 @@ class Keeper:
             if self._printed in ready:
                 self._read_some()
             if sys.stdin.fileno() in ready:
-                reason = self._wish()
+                reason = self._handle_request()
             reason = reason or self._broken_limit()
         if reason:
             end_all(self._command, grace=GRACE_SECONDS if reason == "ended" else 0)
@@ -189,13 +201,13 @@ class Keeper:
         if self._output.size > self._settings["output_bytes"]:
             time.sleep(0.0005)  # nobody reads it: the command may wait
 
-    def _wish(self) -> str:
-        """Answers a wish of the gateway. Returns why the command has to end now; empty: it goes on."""
-        wish = os.read(sys.stdin.fileno(), 4_096)
-        *lines, self._wishes = (self._wishes + wish).split(b"\n")
+    def _handle_request(self) -> str:
+        """Answers a request of the gateway. Returns why the command has to end now; empty: it goes on."""
+        received = os.read(sys.stdin.fileno(), 4_096)
+        *lines, self._requests = (self._requests + received).split(b"\n")
         if b"poll" in lines:
             _say({"output": self._output.text()})
-        return "gateway" if not wish else "ended" if b"end" in lines else ""
+        return "gateway" if not received else "ended" if b"end" in lines else ""
 
     def _broken_limit(self) -> str:
         """Looks now and then. Returns which limit is broken; empty: none."""
@@ -212,12 +224,12 @@ class Keeper:
         return self._command.poll() is not None and not self._is_printing and not _alive(descendants(os.getpid()))
 
 
-def keep(settings: dict[str, Any]) -> None:
+def supervise(settings: dict[str, Any]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; the gateway decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    Keeper(settings).run()
+    Supervisor(settings).run()
 
 
 def _say(what: dict[str, Any]) -> None:
@@ -227,6 +239,6 @@ def _say(what: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    with open(0, "rb", buffering=0, closefd=False) as wishes:  # not buffered: what follows is for select()
-        first = wishes.readline()
-    keep(json.loads(first))
+    with open(0, "rb", buffering=0, closefd=False) as standard_input:  # not buffered: what follows is for select()
+        settings = standard_input.readline()
+    supervise(json.loads(settings))
