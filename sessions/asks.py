@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from sessions import audit
 from sessions.db.schema import asks
@@ -34,10 +34,16 @@ def put(
         "args_hash": args_hash,
         "created_at": now,
     }
+    # A call that has changed since is asked about anew, under another number: the former buttons decide nothing.
+    conn.execute(delete(asks).where(*_of(run_id, tool_call_id)))
     conn.execute(insert(asks), values)
     found = of_call(conn, run_id, tool_call_id)
     assert found is not None  # noqa: S101  # it was written two lines above
     return found
+
+
+def _of(run_id: str, tool_call_id: str) -> tuple[ColumnElement[bool], ...]:
+    return asks.c.run_id == run_id, asks.c.tool_call_id == tool_call_id
 
 
 def get(conn: Connection, ask_id: int) -> Ask | None:
@@ -46,11 +52,7 @@ def get(conn: Connection, ask_id: int) -> Ask | None:
 
 
 def of_call(conn: Connection, run_id: str, tool_call_id: str) -> Ask | None:
-    row = (
-        conn.execute(select(asks).where(asks.c.run_id == run_id, asks.c.tool_call_id == tool_call_id))
-        .mappings()
-        .first()
-    )
+    row = conn.execute(select(asks).where(*_of(run_id, tool_call_id))).mappings().first()
     return Ask.from_row(row) if row else None
 
 

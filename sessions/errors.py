@@ -50,8 +50,12 @@ class Busy(StateError):
     """Something that is going on does not allow this now."""
 
 
-class Forbidden(StateError):
-    """Whoever asked may not do this. The text says who may."""
+class MayNotApprove(StateError):
+    """Whoever answered may not decide what a tool may do. `about`: the question, as the audit names it."""
+
+    def __init__(self, about: str) -> None:
+        super().__init__("The run waits for an approval, which takes a key with the scope approve.")
+        self.about = about
 
 
 class LeaseLost(StateError):

@@ -450,6 +450,10 @@ class ActiveRun:
         digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
         ask = await self._database.read(asks.of_call, run.id, call.tool_call_id or "")
         if ask is None or ask.answered_at is None or ask.args_hash != digest:
+            if ask is not None and ask.approved:
+                await self._database.write(
+                    asks.refuse, ask, ask.answered_by or "", "the call has changed", self.app.clock()
+                )
             card, options = approval_card(shown), ("approve", "deny")
             await self._park(call, shown, options=options, kind=AskKind.APPROVAL, card=card, args_hash=digest)
             return None

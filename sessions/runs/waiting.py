@@ -12,7 +12,7 @@ from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, RUN_RUNNING, messages, 
 from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
 from sessions.db.sql import lock, param
-from sessions.errors import Forbidden, NotFound
+from sessions.errors import MayNotApprove, NotFound
 from sessions.messages import Content
 from sessions.records import (
     Ask,
@@ -150,10 +150,10 @@ def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
 
 
 def require_no_approval(conn: Connection, run: Run) -> None:
-    """Raises Forbidden when the run waits for an approval. To be called for somebody who may not give it."""
+    """Raises MayNotApprove when the run waits for an approval. To be called for somebody who may not give it."""
     ask = asks.open_of(conn, run.id)
     if ask is not None and ask.kind is AskKind.APPROVAL:
-        raise Forbidden("The run waits for an approval, which takes a key with the scope approve.")
+        raise MayNotApprove(asks.about(ask))
 
 
 def held_up(conn: Connection, run: Run) -> list[InboxRow]:

@@ -24,7 +24,8 @@ from gateway.api.openai import chat, responses, stored_responses
 from gateway.api.threads import deployments, runs
 from gateway.config.sections import KEY_LENGTH, is_loopback
 from gateway.observe.logging import get_logger
-from sessions.errors import Busy, Forbidden, Invalid, NotFound, Unusable
+from sessions import audit
+from sessions.errors import Busy, Invalid, MayNotApprove, NotFound, Unusable
 
 log = get_logger(__name__)
 
@@ -188,6 +189,7 @@ def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Mi
         request[REQUEST_ID] = new_request_id()
         clear_contextvars()
         bind_contextvars(request_id=request[REQUEST_ID])  # each request is a task of its own
+        key = NOBODY
         try:
             key = admit(server, endpoint, request)
             if endpoint is None:
@@ -195,6 +197,11 @@ def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Mi
             return await handle(endpoint, server, request, key)
         except ConnectionError:  # nobody is there to be answered
             raise
+        except MayNotApprove as error:
+            await server.app.database.write(
+                audit.record, server.app.clock(), key.name, "approval.refused", error.about, "no scope for it"
+            )
+            return error_response(error, request).response()
         except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the caller gets an answer and the daemon goes on
             return error_response(error, request).response()
 
@@ -219,7 +226,7 @@ def error_response(error: Exception, request: web.Request) -> ApiError:
             return ApiError(404, str(error), code="not_found")
         case Busy():
             return ApiError(409, str(error), code="busy")
-        case Forbidden():
+        case MayNotApprove():
             return ApiError(403, str(error), code="forbidden")
         case Invalid():
             return invalid(str(error))

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from gateway.agent.tools import files
+from gateway.runs.history import JournalTails
 from gateway.texts import say
 from sessions import asks, audit, runs
 from sessions.clock import now_ms
@@ -18,6 +20,7 @@ from tests.fakes.model_replies import call, calls
 from tests.integration.runs.test_going_on import ToolGate
 from tests.integration.runs.worker_in_process import (
     GROUP,
+    at_work,
     of_role,
     tool,
     worker_in_process,
@@ -185,3 +188,29 @@ async def test_a_tool_whose_result_changes_may_be_called_again_and_again(home: P
     async with worker_in_process(home, [*[calls(call("look", {"text": "p1"}))] * 4, "ok"], tools=[looks]) as it:
         assert (await it.say("wait for it")).status is RunStatus.COMPLETED
         assert len(made) == times
+
+
+async def test_an_approval_does_not_count_for_other_arguments(home: Path, deed, deeds: list[str]):
+    async with worker_in_process(
+        home, [calls(call("deed", {"text": "rm x"})), "ok"], tools=[deed], working=False
+    ) as it:
+        run_id = (await it.accept("do it")).run_id
+        async with at_work(it):
+            await it.settled(run_id)
+        await it.command("/approve")
+        change = text(
+            "UPDATE messages SET tool_calls = replace(tool_calls, 'rm x', 'rm y') WHERE tool_calls IS NOT NULL"
+        )
+        await it.database.write(lambda conn: conn.execute(change))
+        it.app.tails = JournalTails()
+        async with at_work(it):
+            assert (await it.settled(run_id)).status is RunStatus.WAITING
+            assert deeds == []
+            assert "rm y" in (await it.sent())[-1]["text"]
+            await it.command("/approve")
+            await it.settled(run_id)
+        assert deeds == ["rm y"]
+        assert await it.database.read(audit.actions, "ask:1") == [
+            ("Ann", "approval.approved"),
+            ("Ann", "approval.refused"),
+        ]
