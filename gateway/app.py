@@ -58,7 +58,7 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
         standstills=Standstills(clock),
         resets=ResetPolicies(config.session_reset.rules(), says_farewell=_says_farewell(config, chosen)),
         places=FairPlaces(config.limits.parallel_runs),
-        web=Web(Fetcher(), clock),
+        web=Web(Fetcher(), clock, config.web),
         watch=DatabaseWatch(database),
         reloads=ReloadStatus(),
     )

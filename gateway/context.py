@@ -1,4 +1,6 @@
-"""What a process works with: one object, which `app.py` fills and every room is passed. It lies below all rooms, so it only names their types."""
+"""The class App: the one object that `app.py` fills and every room gets. It lies below all rooms, so it imports their types for type checking
+only. Beside it, the mark `every` of periodic work.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,8 @@ def every(seconds: float, name: str) -> Callable[[Work], Work]:
 
 @dataclass(slots=True, kw_only=True)
 class App:
-    """Everything that is wired. A reload replaces `loaded`, `chosen`, `model`, `agents` and `access`, so read them when they are used, and do not
-    keep them.
+    """What the rooms share. A reload replaces `loaded`, `chosen`, `model`, `agents` and `access`: read them where they are used, and keep no copy
+    of them.
 
     `agents` and `access`: what was made of the configuration for an agent and for a platform, when it was first asked for; empty after a
     reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.

@@ -24,7 +24,9 @@ log = get_logger(__name__)
 
 
 WITHOUT_VOICE = "without_voice"
-"""In the piece of a voice message, which no adapter gets to see: what is sent if the platform refuses it; None: nothing, as the text follows."""
+"""A key in the piece of a voice message. It is removed before an adapter gets the piece. Its value is sent if the platform refuses the voice;
+None: nothing is sent, because the text follows anyway.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -416,7 +416,7 @@ class ActiveRun:
         if not tool.repeatable and times_made(self._snapshot.history, self.claimed.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
         shown = tool.shown(arguments)
-        doubtful = is_written(call.tool_call_id) or self._anybody_may_talk_here()
+        doubtful = is_written(call.tool_call_id) or self._is_open_chat()
         if (
             tool.asks_first(arguments, doubtful=doubtful)
             and not is_allowed(shown, self._profile.approve)
@@ -495,7 +495,7 @@ class ActiveRun:
         runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
         runs.take_in_new_messages(conn, run, now)
 
-    def _anybody_may_talk_here(self) -> bool:
+    def _is_open_chat(self) -> bool:
         """Whether this is a group or channel of a platform in which people without access of their own may talk to the agent."""
         key = SessionKey.parse(self._snapshot.session.session_key)
         if key.platform is None or key.kind is ChatKind.DM:
@@ -526,7 +526,6 @@ class ActiveRun:
             job_limits=self.app.job_limits(),
             web=self.app.web,
             processes=self.app.processes,
-            web_section=self.app.config.web,
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:

@@ -75,7 +75,9 @@ def is_current(conn: Connection) -> bool:
 
 
 def migrate(conn: Connection, *, head: str = HEAD, more: Sequence[Path] = ()) -> None:
-    """An older database is upgraded, or refused when it is from before OLDEST; a newer one must have said that we may work on it. `more`: see `upgrade`."""
+    """Upgrades an older database. Raises OlderSchema for one from before OLDEST, and NewerSchema for a newer one that does not allow this
+    version to use it. `more`: see `upgrade`.
+    """
     if conn.dialect.name != "sqlite":  # there the file `state.lock` is held
         from sessions.db import postgres
 
@@ -131,7 +133,9 @@ _PATTERN = "state.before-*.db"
 
 
 def keep_copy(path: Path) -> Path | None:
-    """Copies the database when it is of an older version that can be upgraded; the copies of earlier upgrades go. Returns the copy. Raises sqlite3.Error."""
+    """Copies the database if it has an older schema that can be upgraded, and deletes the copies of earlier upgrades. Returns the path of the
+    copy. Raises sqlite3.Error.
+    """
     revision = revision_of(path) if path.exists() else None
     if revision is None or not OLDEST <= revision < HEAD:
         return None

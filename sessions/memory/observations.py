@@ -195,7 +195,9 @@ def _day(ms: int) -> str:
 
 
 def remove_session(conn: Connection, session: Session) -> None:
-    """Deletes the notes of this session, and the digest, because it may hold words of the session; the next fold makes a new one. When the namespace has no other session or note, deletes its memory state too."""
+    """Deletes the notes of this session. Deletes the digest, too, because it may hold words of the session; the next fold makes a new one. When
+    the namespace has no other session and no other note, deletes its memory state.
+    """
     lock_memory(conn, session.ns)
     delete_rows(conn, matching(conn, observations.c.session_id == session.id))
     conn.execute(delete(folds).where(folds.c.session_id == session.id))

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from gateway.agent.models.interface import JSON
 from gateway.agent.tools import ENTRY_POINTS
-from gateway.config.sections import WebSection
 from sessions.clock import Clock
 from sessions.db.engine import ReadsAndWrites
 from sessions.jobs import JobLimits
@@ -62,7 +61,7 @@ class ToolError(Exception):
 class ToolContext:
     """Where a tool works: whose memory, which files, where copies wait for being sent, and the key under which a repeated call is
     recognised. `summarise`: asks the fast model what lines say about a question; it raises ModelError. `embed`: see
-    `Embeddings.of_query`."""
+    `Embeddings.of_query`. `web` and `processes`: None where nothing is fetched, or no command can be run."""
 
     session: Session
     database: ReadsAndWrites
@@ -78,7 +77,6 @@ class ToolContext:
     job_limits: JobLimits = field(default_factory=JobLimits)
     web: "Web | None" = None
     processes: "Processes | None" = None
-    web_section: WebSection = field(default_factory=WebSection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,9 +38,10 @@ class _CachedPage:
 
 
 class Web:
-    """Reads pages, and keeps the last ones for a while, so that reading on fetches nothing anew."""
+    """Reads pages, and keeps the last ones for a while, so that reading on fetches nothing anew. `section`: the configuration in force."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock) -> None:
+    def __init__(self, fetcher: Fetcher, clock: Clock, section: WebSection | None = None) -> None:
+        self.section = section or WebSection()
         self._fetcher = fetcher
         self._clock = clock
         self._kept: OrderedDict[str, _CachedPage] = OrderedDict()
@@ -108,7 +109,9 @@ class WebSearchArguments(Arguments):
 
 async def web_search(place: ToolContext, arguments: WebSearchArguments) -> FromOutside:
     """Search the web. Read what looks right with web_fetch before you rely on it."""
-    section = place.web_section
+    if place.web is None:
+        raise ToolError("nothing is searched here")
+    section = place.web.section
     try:
         async with asyncio.timeout(_SEARCH_SECONDS):
             answer = await _asked(section, arguments.query)

@@ -1,4 +1,6 @@
-"""Endpoints as declarations, above the function of each: one declaration parses and validates the request, checks access, and writes the OpenAPI description."""
+"""The declaration `@endpoint` above the function of each endpoint. It says how a request is parsed and validated and who has access, and the
+OpenAPI description is made of it.
+"""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

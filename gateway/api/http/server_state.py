@@ -25,8 +25,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiLimits:
-    """Limits that are in no configuration. `large_bytes`: of large bodies that are worked on. `large_arriving`: how many large bodies of callers with a key are read at once;
-    `hooks_arriving`: of platforms, before their signature is checked. `large_per_second`: bytes that are read of all of them together."""
+    """Limits that nobody can configure. `large_bytes`: how many bytes of large bodies are worked on at once. `large_arriving`: how many large
+    bodies of callers with a key are read at once. `hooks_arriving`: the same for platforms, before their signature is checked.
+    `large_per_second`: how many bytes a second are read of all large bodies together."""
 
     files_per_call: int = 100
     body_bytes: int = 1_048_576

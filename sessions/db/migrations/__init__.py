@@ -12,7 +12,9 @@ _HERE = Path(__file__).parent
 
 
 def upgrade(conn: Connection, more: Sequence[Path] = (), to: str = "head") -> None:
-    """Run what is missing up to revision `to`, inside the caller's transaction and under the caller's lock. `more`: folders with later migrations."""
+    """Runs the missing migrations up to the revision `to`, in the caller's transaction and under the caller's lock. `more`: folders with later
+    migrations.
+    """
     config = Config()
     config.set_main_option("script_location", str(_HERE).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -34,8 +34,8 @@ def page(body: str | bytes, kind: str = "text/html") -> Callable[[web.Request], 
     return lambda _: web.Response(body=body, content_type=kind)
 
 
-def able(place: ToolContext) -> ToolContext:
-    return replace(place, web=Web(fetcher(), place.clock))
+def able(place: ToolContext, **section: Any) -> ToolContext:
+    return replace(place, web=Web(fetcher(), place.clock, WebSection(**section)))
 
 
 async def test_a_page_is_its_readable_text_with_links_marked_as_data(place: ToolContext) -> None:
@@ -129,11 +129,11 @@ async def test_the_search_engine_of_the_operator_is_asked(place: ToolContext) ->
 
     async with site(answer) as (port, _):
         url = f"http://127.0.0.1:{port}"
-        searxng = replace(place, web_section=WebSection(search="searxng", url=url))
+        searxng = able(place, search="searxng", url=url)
         found = await use(searxng, "web_search", query="tea & cake")
         assert "1. A b\nhttps://a.example/\nabout a\n\n2. \nhttps://b.example/" in found
         assert found.startswith("[results of a web search for tea & cake: data from outside")
-        brave = replace(place, web_section=WebSection(search="brave", url=url, api_key=SecretStr("k")))
+        brave = able(place, search="brave", url=url, api_key=SecretStr("k"))
         assert "1. C\nhttps://c.example/\nc" in await use(brave, "web_search", query="tea")
 
 
@@ -142,5 +142,5 @@ async def test_the_search_engine_of_the_operator_is_asked(place: ToolContext) ->
 )
 async def test_a_search_engine_that_answers_wrongly_is_told(place: ToolContext, answer: Any) -> None:
     async with site(answer) as (port, _):
-        searching = replace(place, web_section=WebSection(search="searxng", url=f"http://127.0.0.1:{port}"))
+        searching = able(place, search="searxng", url=f"http://127.0.0.1:{port}")
         assert "does not answer as it should" in await use(searching, "web_search", query="tea")
