@@ -145,6 +145,7 @@ async def take_over(app: App, loaded: Loaded) -> None:
     app.agents, app.access = {}, {}
     app.resets.replace(loaded.config.session_reset.rules(), says_farewell=_says_farewell(loaded.config, chosen))
     app.embeddings.recheck()
+    app.web.section = loaded.config.web
     app.mcp.follow()
     if is_other:
         app.former_models.append(app.model)  # calls that are under way still use it; it is closed with the app
