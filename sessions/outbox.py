@@ -371,6 +371,15 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
     return revived is not None
 
 
+def drop(conn: Connection, row_id: int) -> bool:
+    """Deletes an undelivered message. False when there is none of this number."""
+    dropped = delete(outbox).where(outbox.c.id == row_id, outbox.c.state == OutState.DEAD).returning(outbox.c.platform)
+    platform = conn.execute(dropped).scalar()
+    if platform is not None:
+        touch(conn, Topic.OUTBOX, platform)
+    return platform is not None
+
+
 def prune(conn: Connection, before: int, limit: int) -> int:
     """Deletes messages that were sent or given up before this time, and returns how many. Chats with a run at work keep theirs: a card
     that waits for an answer has to be found.

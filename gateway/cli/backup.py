@@ -19,9 +19,10 @@ import click
 
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import DATABASE, opened
-from gateway.cli.output import Failed, Wrong, counted
+from gateway.cli.output import Failed, Wrong
 from gateway.config.sources import database_url
 from gateway.home import check_home, is_used
+from gateway.texts import counted
 from sessions import meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database

@@ -13,22 +13,13 @@ from click.exceptions import Exit
 from click.shell_completion import CompletionItem
 
 from gateway.cli.base import Cli, pass_cli
-from gateway.cli.output import (
-    CLOSING,
-    Failed,
-    Wrong,
-    as_json,
-    bad_config_as_text,
-    counted,
-    one_line,
-    report,
-    warning_as_text,
-)
+from gateway.cli.output import CLOSING, Failed, Wrong, as_json, bad_config_as_text, report, warning_as_text
 from gateway.cli.process import has_pid_file
 from gateway.cli.service_view import service_sources, service_view
 from gateway.config.problems import BadConfig, dotted
 from gateway.config.sources import DOTENV, YAML, Sources
 from gateway.home import check_home, prepare_home, write_private
+from gateway.texts import counted, one_line
 
 if TYPE_CHECKING:  # pydantic is for those commands that check
     from gateway.config.reading import Loaded

@@ -8,7 +8,8 @@ import click
 
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import completing, existing_database, job_ids, opened
-from gateway.cli.output import as_json, clean, one_line
+from gateway.cli.output import as_json
+from gateway.texts import clean, one_line
 from sessions import jobs as store
 from sessions.clock import iso, now_ms
 from sessions.db import Database

@@ -8,6 +8,7 @@ from gateway.cli import output
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.output import Failed, Wrong
+from gateway.texts import one_line
 from sessions import memory as notes
 from sessions.clock import iso
 from sessions.errors import NotFound
@@ -40,10 +41,10 @@ def list_(cli: Cli, key: str | None, as_json: bool) -> None:
     shown = ""
     for note in found:
         if note.ns != shown:
-            click.echo(f"{chr(10) if shown else ''}{output.one_line(note.ns)}")
+            click.echo(f"{chr(10) if shown else ''}{one_line(note.ns)}")
             shown = note.ns
         shown_note = notes.render(note, before.get(note.supersedes or 0)).removeprefix("o")
-        click.echo(f"  {output.one_line(shown_note)}")
+        click.echo(f"  {one_line(shown_note)}")
     if found:
         click.echo("\n`hermes memory forget N` removes one.")
 
@@ -87,4 +88,4 @@ def forget(cli: Cli, number: int) -> None:
             gone = forget_note(cli.home, database, number)
         except NotFound as error:
             raise Failed(f"There is no note {number}. `hermes memory list` shows them.") from error
-    click.echo(f"Removed note {number}: {output.one_line(gone.text)}")
+    click.echo(f"Removed note {number}: {one_line(gone.text)}")

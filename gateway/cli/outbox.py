@@ -5,8 +5,8 @@ import click
 from gateway.cli import output
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
-from gateway.cli.output import Failed, counted
-from gateway.texts import format_short_time
+from gateway.cli.output import Failed
+from gateway.texts import counted, format_short_time, one_line
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
 
@@ -42,9 +42,9 @@ def list_(cli: Cli, as_json: bool) -> None:
     for platform, number in waiting:
         click.echo(f"{counted(number, 'message')} to {platform} still to be sent.")
     for row in rows:
-        where = output.one_line(f"{row.platform} {row.chat}")
+        where = one_line(f"{row.platform} {row.chat}")
         text = row.content.text if row.content is not None else str((row.piece or {}).get("text", ""))
-        said, error = output.one_line(text, 60), output.one_line(row.last_error or "")
+        said, error = one_line(text, 60), one_line(row.last_error or "")
         click.echo(f"{row.id}  {where}  {format_short_time(row.created_at, now_ms(), 'UTC')}  {error}\n    {said}")
 
 

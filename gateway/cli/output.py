@@ -16,27 +16,13 @@ from click.exceptions import Exit, NoArgsIsHelpError
 
 from gateway.config.problems import BadConfig, Problem
 from gateway.home import BadHome
+from gateway.texts import CONTROL, clean, counted
 from sessions.errors import StateError
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def clean(text: str) -> str:
-    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
-
-
-def one_line(text: str, width: int | None = None) -> str:
-    line = " ".join(clean(text).split())
-    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def as_json(data: Any) -> str:
     # JSON escapes some of them by itself.
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, indent=2, ensure_ascii=False))
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, indent=2, ensure_ascii=False))
 
 
 CLOSING = "Nothing was changed; the running gateway keeps the last good configuration."

@@ -5,8 +5,7 @@ from sqlalchemy import Connection
 
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
-from gateway.cli.output import one_line
-from gateway.texts import format_duration, say
+from gateway.texts import format_duration, one_line, say
 from sessions import outbox, people
 from sessions.clock import now_ms
 from sessions.messages import Content

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import click
 
-from gateway.cli.output import clean, counted, one_line
+from gateway.texts import clean, counted, one_line
 from sessions.records import Message, Role, Session
 from sessions.search.message_index import Hit
 from sessions.search.query import parse

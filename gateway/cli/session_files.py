@@ -14,8 +14,9 @@ from typing import IO, Any, Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
 
-from gateway.cli.output import Failed, one_line
+from gateway.cli.output import Failed
 from gateway.cli.render import Progress
+from gateway.texts import one_line
 from sessions import store
 from sessions.db import Database
 from sessions.errors import Invalid, NotFound

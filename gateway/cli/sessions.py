@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from gateway.cli import database_access, output, render
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.output import Failed, Wrong
+from gateway.texts import clean, counted, one_line
 from sessions import store
 from sessions.clock import now_ms
 from sessions.db import Database
@@ -168,9 +169,7 @@ def _index_all(database: Database) -> None:
                 progress(done)
     except ReadOnly:
         if missing := database.read_now(message_index.unindexed):
-            said = (
-                f"{output.counted(missing, 'new message')} could not be indexed, because this home cannot be written."
-            )
+            said = f"{counted(missing, 'new message')} could not be indexed, because this home cannot be written."
             click.echo(f"{said} What they say is not found.", err=True)
 
 
@@ -249,7 +248,7 @@ def stats(cli: Cli, as_json: bool) -> None:
 @pass_cli
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     """Give a session another title; an empty title removes it."""
-    wanted = output.one_line(" ".join(title))
+    wanted = one_line(" ".join(title))
 
     def change(conn: Connection) -> tuple[str, str]:
         session = store.resolve(conn, session_id)
@@ -258,7 +257,7 @@ def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
         renamed, kept = database.write_now(change)
     cut = f" Titles have {store.TITLE_LENGTH} characters at most, so it was cut." if len(kept) < len(wanted) else ""
-    click.echo(f"{renamed} is now “{output.one_line(kept)}”.{cut}" if kept else f"{renamed} has no title any more.")
+    click.echo(f"{renamed} is now “{one_line(kept)}”.{cut}" if kept else f"{renamed} has no title any more.")
 
 
 @sessions.command("export")
@@ -282,7 +281,7 @@ def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | N
         with session_files.destination(file) as out:
             written = 0 if database is None else session_files.write_sessions(database, chosen, out)
     if file != "-":
-        click.echo(f"{output.counted(written, 'session')} written to {file}.")
+        click.echo(f"{counted(written, 'session')} written to {file}.")
 
 
 def _chosen(conn: Connection, source: str | None, session_id: str | None) -> list[str]:
@@ -309,7 +308,7 @@ def import_sessions(cli: Cli, program: str | None, file: Path) -> None:
 
         with database_access.opened(cli) as database, database_access.mirrored(cli, database):
             taken = take(database, program, file)
-        click.echo(output.clean("\n".join(taken.lines())))
+        click.echo(clean("\n".join(taken.lines())))
         return
     from gateway.cli import session_files
 
@@ -369,7 +368,7 @@ def prune(cli: Cli, older_than: int, inactive: int | None, source: str | None, y
         before = now - older_than * DAY_MS
         old = [] if database is None else database.read_now(_ended_before, before, source)
         if database is None or not old:
-            click.echo(f"No session ended more than {output.counted(older_than, 'day')} ago.")
+            click.echo(f"No session ended more than {counted(older_than, 'day')} ago.")
             return
         if not yes or dry_run:
             click.echo(render.ended_table(old))
@@ -387,7 +386,7 @@ def _end_idle(database: Database, days: int, source: str | None, now: int, *, dr
     if not dry_run:
         idle = database.write_now(store.end_idle, sources, now - days * DAY_MS, now)
     ended = "would be ended" if dry_run else "ended"
-    click.echo(f"{output.counted(len(idle), 'session')} without activity for {output.counted(days, 'day')} {ended}.")
+    click.echo(f"{counted(len(idle), 'session')} without activity for {counted(days, 'day')} {ended}.")
 
 
 def _ended_before(conn: Connection, moment: int, source: str | None) -> list[Session]:
@@ -417,8 +416,8 @@ def _erase(cli: Cli, database: Database, gone: list[Session]) -> None:
 
 
 def _amount(some: list[Session]) -> str:
-    messages = output.counted(sum(session.message_count for session in some), "message")
-    return f"{output.counted(len(some), 'session')} with {messages}"
+    messages = counted(sum(session.message_count for session in some), "message")
+    return f"{counted(len(some), 'session')} with {messages}"
 
 
 def _parts(conn: Connection, session: Session) -> list[Session]:

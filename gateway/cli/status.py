@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from adapters.registry import title_of
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.output import as_json, counted, one_line
+from gateway.cli.output import as_json
 from gateway.config.problems import BadConfig
 from gateway.config.reading import load
 from gateway.scheduler.reset_explanation import NextReset, next_resets
-from gateway.texts import format_duration, format_time
+from gateway.texts import counted, format_duration, format_time, one_line
 from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms
 from sessions.gauges import Gauges

@@ -14,7 +14,7 @@ from gateway.cli.output import Wrong
 from gateway.commands.base import label
 from gateway.config.reading import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
-from gateway.texts import format_duration, format_time
+from gateway.texts import counted, format_duration, format_time, one_line
 from sessions import store
 from sessions.clock import iso, now_ms
 from sessions.errors import NotFound
@@ -52,8 +52,8 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     zone = found.policy.timezone
     opened = "no conversation is open here"
     if found.session is not None:
-        opened = f"“{output.one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
-    lines = [f"{output.one_line(found.session_key)}  {opened}", ""]
+        opened = f"“{one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
+    lines = [f"{one_line(found.session_key)}  {opened}", ""]
     rule = _where(found.rule, loaded)
     if found.is_never_reset:
         rule = f"resets are for chats, and no override names {SessionKey.parse(found.session_key).scope}"
@@ -61,14 +61,14 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:
-        who = f"{output.one_line(found.last_sender)}, " if found.last_sender else ""
+        who = f"{one_line(found.last_sender)}, " if found.last_sender else ""
         lines += _row("last word", f"{who}{format_time(last, zone)} ({format_duration((now - last) / 1000)} ago)")
     lines += _row("resets", _when(found, now))
     blockers = (
         ", ".join(found.held_off) or "nothing  (a run at work, a question and a background process would be waited for)"
     )
     lines += _row("waits for", blockers)
-    later = f"; {output.counted(found.owed, 'earlier turn')} still to be given" if found.owed else ""
+    later = f"; {counted(found.owed, 'earlier turn')} still to be given" if found.owed else ""
     lines += _row("before it", f"one quiet turn to save notes{later}")
     return lines
 
@@ -153,5 +153,5 @@ def print_impact(cli: Cli, loaded: Loaded) -> None:
     by_scope = "" if not count else f": {', '.join(f'{scope} {number}' for scope, number in sorted(found.items()))}"
     verb = "starts" if count == 1 else "start"
     zone = loaded.config.session_reset.zone
-    what = output.counted(count, "open conversation")
+    what = counted(count, "open conversation")
     click.echo(f"Impact: with this configuration {what} {verb} afresh at once ({zone}){by_scope}.")

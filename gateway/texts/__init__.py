@@ -1,5 +1,8 @@
-"""The texts that the gateway itself says in a chat, and times and durations as people read them."""
+"""The texts that the gateway itself says in a chat; times, durations and numbers as people read them; other people's texts without what
+drives a terminal.
+"""
 
+import re
 import tomllib
 from functools import lru_cache
 from importlib.resources import files
@@ -55,3 +58,20 @@ def format_duration(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {rest} min" if rest else f"{hours} h"
     return f"{hours // 24} days"
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    """Replaces what could drive a terminal, or turn the direction of what stands behind."""
+    return CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, width: int | None = None) -> str:
+    line = " ".join(clean(text).split())
+    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -35,7 +35,7 @@ from sessions.records import (
 OLDEST = "0011"
 """The migration that makes everything in an empty database. A database from before it is refused."""
 
-HEAD = "0016"
+HEAD = "0017"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -105,6 +105,8 @@ sessions = Table(
     Index("sessions_by_key", "session_key", "started_at"),
     partial_index("sessions_by_last_user", "last_user_at", where=SESSION_OPEN),
     Index("sessions_by_start", "started_at"),
+    Index("sessions_by_activity", "last_user_at"),
+    Index("sessions_by_end", "end_reason", "ended_at"),
     Index("sessions_by_parent", "parent_session_id"),
     partial_index(
         "sessions_unindexed",
@@ -260,6 +262,7 @@ runs = Table(
     partial_index("runs_farewell", "session_id", unique=True, where=RUN_FAREWELL),
     partial_index("runs_shown", "id", where=RUN_SHOWN),
     Index("runs_by_session", "session_id"),
+    Index("runs_by_status", "status", "created_at"),
 )
 
 asks = Table(
@@ -349,6 +352,16 @@ aliases = Table(
     Column("platform", Text, primary_key=True),
     Column("alias", Text, primary_key=True),
     Column("id", Text, nullable=False),
+)
+
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    Column("hash", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("who", Prose, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
 )
 
 people = Table(

@@ -201,6 +201,12 @@ def slots(conn: Connection, job_id: str, *, limit: int = 100) -> list[Slot]:
     return [Slot.from_row(row) for row in conn.execute(query).mappings()]
 
 
+def latest_slots(conn: Connection, limit: int) -> list[tuple[str, Slot]]:
+    """Returns the newest slots of all jobs, each with the name of its job."""
+    query = select(job_slots, jobs.c.name).join(jobs, jobs.c.id == job_slots.c.job_id).order_by(job_slots.c.id.desc())
+    return [(row["name"], Slot.from_row(row)) for row in conn.execute(query.limit(limit)).mappings()]
+
+
 _NEWEST_SLOTS = 50
 
 

@@ -4,7 +4,7 @@ All sessions of a namespace share its notes, its search and its files. Which nam
 """
 
 from sessions.memory import vectors
-from sessions.memory.digest import MemoryState, state
+from sessions.memory.digest import MemoryState, namespaces, state
 from sessions.memory.folds import (
     FoldMaterial,
     NewObservation,
@@ -63,6 +63,7 @@ __all__ = [
     "give_up",
     "lines",
     "material",
+    "namespaces",
     "newest_forgotten",
     "note",
     "open_notes",

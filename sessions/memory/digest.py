@@ -9,6 +9,7 @@ from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import memory_state
 from sessions.db.sql import insert_or_ignore, param
+from sessions.keys import OWNER_NAMESPACE
 from sessions.topics import Topic
 
 
@@ -38,6 +39,12 @@ def state(conn: Connection, ns: str) -> MemoryState:
         return _NOTHING
     values: dict[str, Any] = {**row, "digest": row["digest"] or ""}
     return MemoryState(**values)
+
+
+def namespaces(conn: Connection, limit: int) -> list[str]:
+    """Returns the namespaces that have a memory; those of the operator and the newest first."""
+    query = select(memory_state.c.ns).order_by(memory_state.c.ns != OWNER_NAMESPACE, memory_state.c.changes.desc())
+    return list(conn.scalars(query.limit(limit)))
 
 
 def ensure(conn: Connection, ns: str) -> None:

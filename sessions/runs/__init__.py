@@ -24,7 +24,9 @@ from sessions.runs.queries import (
     in_flight_now,
     is_waiting,
     last_route,
+    latest,
     newest_since,
+    open_questions,
 )
 from sessions.runs.steps import (
     answered,
@@ -82,10 +84,12 @@ __all__ = [
     "keep_stopped",
     "last_call",
     "last_route",
+    "latest",
     "may_answer",
     "new_messages",
     "newest_since",
     "open_calls",
+    "open_questions",
     "open_session",
     "park",
     "release",

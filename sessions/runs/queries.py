@@ -7,12 +7,12 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, or_, select
 
 from sessions import inbox
-from sessions.db.schema import RUN_ACTIVE, RUN_RUNNING, runs
+from sessions.db.schema import RUN_ACTIVE, RUN_RUNNING, asks, runs
 from sessions.db.sql import param
 from sessions.errors import NotFound
 from sessions.keys import Address
 from sessions.policy import ResetPolicy
-from sessions.records import CallOptions, Route, Run, RunKind, RunStatus
+from sessions.records import Ask, CallOptions, Route, Run, RunKind, RunStatus
 
 _GET = select(runs).where(runs.c.id == param("run"))
 _ACTIVE_OF = select(runs).where(runs.c.session_key == param("key"), RUN_ACTIVE)
@@ -44,6 +44,28 @@ def newest_since(conn: Connection, session_key: str, since: int) -> Run | None:
     )
     row = conn.execute(query.limit(1)).mappings().first()
     return Run.from_row(row) if row else None
+
+
+def latest(conn: Connection, limit: int, *, status: RunStatus | None = None) -> list[Run]:
+    """Returns the newest runs, of one status or of all."""
+    # One read of the index for each status: the newest of all are among the newest of each.
+    found: list[Run] = []
+    for each in RunStatus if status is None else (status,):
+        query = select(runs).where(runs.c.status == each).order_by(runs.c.created_at.desc()).limit(limit)
+        found += [Run.from_row(row) for row in conn.execute(query).mappings()]
+    return sorted(found, key=lambda run: (run.created_at, run.id), reverse=True)[:limit]
+
+
+def open_questions(conn: Connection, limit: int) -> list[tuple[Run, Ask]]:
+    """Returns the questions that wait for a person, the oldest first, each with its run."""
+    query = (
+        select(asks)
+        .join(runs, runs.c.id == asks.c.run_id)
+        .where(runs.c.status == RunStatus.WAITING, asks.c.answered_at.is_(None))
+        .order_by(asks.c.id)
+        .limit(limit)
+    )
+    return [(get(conn, ask.run_id), ask) for ask in map(Ask.from_row, conn.execute(query).mappings())]
 
 
 def is_waiting(conn: Connection, run_id: str) -> bool:

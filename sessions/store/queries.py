@@ -9,7 +9,7 @@ from sqlalchemy.sql import ColumnElement
 from sessions.db.schema import messages, responses, runs, sessions
 from sessions.db.sql import param
 from sessions.errors import Ambiguous, NotFound
-from sessions.records import Message, Role, Session
+from sessions.records import EndReason, Message, Role, Session
 
 # Built once: these run for every message.
 _GET = select(sessions).where(sessions.c.id == param("session"))
@@ -169,17 +169,38 @@ def recent(
     """Returns those with the latest activity, the newest first, without single responses that nobody has continued. `under`: the beginning
     of their keys. `since`: the time of their last activity.
     """
-    ids = select(sessions.c.id).order_by(*_NEWEST_FIRST).limit(limit)
-    if key is None:
-        ids = ids.where(_is_conversation())
-    for condition in matching(source=source, key=key):
-        ids = ids.where(condition)
-    if under is not None:
-        ids = ids.where(sessions.c.session_key.startswith(under, autoescape=True))
-    if since is not None:
-        ids = ids.where(since <= _LAST_ACTIVITY)
+
+    def conditions() -> Iterable[ColumnElement[bool]]:
+        if key is None:
+            yield _is_conversation()
+        yield from matching(source=source, key=key)
+        if under is not None:
+            yield sessions.c.session_key.startswith(under, autoescape=True)
+        if since is not None:
+            yield since <= _LAST_ACTIVITY
+
+    wanted = tuple(conditions())
+    ids = select(sessions.c.id).where(*wanted).order_by(*_NEWEST_FIRST).limit(limit)
+    if key is None and limit is not None:
+        # The newest by either time hold the newest by the later of both, and each of the two is read from its index.
+        written = sessions.c.last_user_at.is_not(None), *wanted
+        by_message = select(sessions.c.id).where(*written).order_by(sessions.c.last_user_at.desc()).limit(limit)
+        by_start = select(sessions.c.id).where(*wanted).order_by(sessions.c.started_at.desc()).limit(limit)
+        either = or_(*(sessions.c.id.in_(select(half.subquery().c.id)) for half in (by_message, by_start)))
+        ids = select(sessions.c.id).where(either).order_by(*_NEWEST_FIRST).limit(limit)
     # The ids first: sorting whole rows would move all their prompts.
     query = select(sessions).where(sessions.c.id.in_(ids)).order_by(*_NEWEST_FIRST)
+    return [Session.from_row(row) for row in conn.execute(query).mappings()]
+
+
+def last_resets(conn: Connection, limit: int) -> list[Session]:
+    """Returns the sessions that a policy has ended, the last one first."""
+    query = (
+        select(sessions)
+        .where(sessions.c.end_reason.in_((EndReason.IDLE, EndReason.DAILY)), sessions.c.ended_at.is_not(None))
+        .order_by(sessions.c.ended_at.desc())
+        .limit(limit)
+    )
     return [Session.from_row(row) for row in conn.execute(query).mappings()]
 
 

@@ -15,10 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.output import counted
 from gateway.config.reading import Loaded
 from gateway.home import is_open
-from gateway.texts import format_duration
+from gateway.texts import counted, format_duration
 from sessions import gauges, meta, store, workers
 from sessions.db import Database
 from sessions.db.sqlite import quick_check

@@ -12,11 +12,12 @@ from gateway.cli.base import Cli, as_called_here, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.doctor import checks, remote_checks
 from gateway.cli.doctor.checks import CheckTarget, Diagnosis, Severity, problem, warning
-from gateway.cli.output import as_json, clean, counted
+from gateway.cli.output import as_json
 from gateway.cli.service_view import service_sources
 from gateway.config.problems import BadConfig
 from gateway.config.reading import read
 from gateway.home import BadHome
+from gateway.texts import clean, counted
 from sessions.clock import now_ms
 from sessions.errors import ForeignHome, NewerSchema, OlderSchema, StateError
 

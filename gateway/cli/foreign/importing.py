@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gateway.cli.foreign import hermes_agent, nanobot, openclaw
 from gateway.cli.foreign.contents import HomeContents, leaving_out
-from gateway.cli.output import counted
 from gateway.cli.render import Progress
+from gateway.texts import counted
 from sessions import memory
 from sessions.clock import now_ms
 from sessions.db import Database

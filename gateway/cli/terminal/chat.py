@@ -14,14 +14,14 @@ from sqlalchemy import Connection
 from adapters.registry import title_of
 from gateway.app import open_app, running
 from gateway.cli.base import Cli, pass_cli
-from gateway.cli.output import Wrong, clean
+from gateway.cli.output import Wrong
 from gateway.cli.terminal.conversation import RunOutcome, TerminalConversation, failure_text, leaving
 from gateway.commands.base import label, last_message
 from gateway.config.reading import load
 from gateway.context import App
 from gateway.home import prepare_home
 from gateway.observe import logging
-from gateway.texts import format_short_time, say
+from gateway.texts import clean, format_short_time, say
 from sessions import ids, store
 from sessions.clock import now_ms
 from sessions.keys import SessionKey

@@ -14,9 +14,9 @@ from rich.segment import Segment, SegmentLines
 from rich.syntax import Syntax
 from rich.text import Text
 
-from gateway.cli.output import clean
 from gateway.cli.terminal.conversation import RunOutcome, failure_text
 from gateway.runs.live import LiveEvent
+from gateway.texts import clean
 from sessions.records import RunStatus, StopReason
 
 _FENCE = re.compile(r"( *)(`{3,}(?=[^`]*$)|~{3,})")

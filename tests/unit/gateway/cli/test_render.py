@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from gateway.cli.output import clean, one_line
 from gateway.cli.render import Progress, snippet, titled_table, when
+from gateway.texts import clean, one_line
 from sessions import store
 from sessions.db import Database
 from sessions.keys import SessionKey
