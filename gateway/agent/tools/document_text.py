@@ -110,7 +110,10 @@ def _extract(data: bytes, mime: str, url: str) -> dict[str, Any]:
 def _of_page(data: bytes, url: str) -> dict[str, Any]:
     import trafilatura
 
-    tree = trafilatura.load_html(data)
+    tree: Any = trafilatura.load_html(data)
+    if tree is None:  # it does not take a page that leaves `html` out for one
+        data = b"<html><body><div>" + data + b"</div></body></html>"
+        tree = trafilatura.load_html(data)
     if tree is None:
         return {"why": "it is no page that can be read"}
     title = trafilatura.extract_metadata(tree, default_url=url or None).title
@@ -118,7 +121,10 @@ def _of_page(data: bytes, url: str) -> dict[str, Any]:
         tree, url=url or None, output_format="markdown", include_links=True, include_tables=True, favor_recall=True
     )
     # What is too short for an article, or a list of links, is still what the page says.
-    return {"title": title or "", "pages": [(text or trafilatura.html2txt(data))[:_LONGEST]]}
+    text = text or trafilatura.html2txt(data) or "\n".join(tree.xpath("//text()[not(parent::script or parent::style)]"))
+    if not text.strip():
+        return {"why": "it holds no text, perhaps because scripts show what is on it"}
+    return {"title": title or "", "pages": [text[:_LONGEST]]}
 
 
 def _of_pdf(data: bytes) -> dict[str, Any]:

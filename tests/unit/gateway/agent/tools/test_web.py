@@ -59,6 +59,15 @@ def test_outside_text_cannot_contain_its_own_end() -> None:
     assert FromOutside("page", "y" * 500).shown(100).splitlines()[-1].startswith("[end ")
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [("<p>Hello world</p>", "Hello world"), ("<ul><li>one</li><li>two</li></ul>", "two"), ("only words", "only words")],
+)
+async def test_a_page_that_is_only_a_part_of_one_is_read_too(place: ToolContext, body: str, text: str) -> None:
+    async with site(page(body)) as (port, _):
+        assert text in await use(able(place), "web_fetch", url=f"http://files.example:{port}/")
+
+
 async def test_a_page_is_kept_for_a_while_and_read_on_page_by_page(place: ToolContext, clock: Any) -> None:
     text = "\n\n".join(f"Paragraph {number} " + "with words " * 40 for number in range(150))
     able_place = able(place)
@@ -100,6 +109,7 @@ async def test_a_pdf_is_read_page_by_page(place: ToolContext) -> None:
         (lambda _: web.HTTPFound("http://127.0.0.2:1/"), "private network"),
         (lambda _: web.HTTPFound("http://169.254.169.254/latest/meta-data"), "private network"),
         (lambda _: web.HTTPNotFound(), "status 404"),
+        (page("<html><body><div id=app></div><script>draw()</script></body></html>"), "it holds no text"),
         (page("x" * 11_000_000, "text/plain"), "larger than 10,000,000 bytes"),
     ],
 )
