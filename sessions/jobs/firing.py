@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, exists, or_, select, update
+from sqlalchemy import Connection, delete, exists, or_, select, update
 
 from sessions import inbox
 from sessions.db.engine import touch
 from sessions.db.schema import inbox as inbox_table
 from sessions.db.schema import job_slots, jobs, runs
 from sessions.db.sql import insert_once, param
-from sessions.jobs.records import LONGEST_REST_MS, OPEN, Job, JobState, SlotOutcome, SlotStatus, find
+from sessions.jobs.records import KEPT_SLOTS, LONGEST_REST_MS, OPEN, Job, JobState, SlotOutcome, SlotStatus, find
 from sessions.records import CallOptions, InboxKind, InboxMode, InboxRow, Message, Route, Run, RunStatus, StopReason
 from sessions.topics import Topic
 
@@ -20,6 +20,18 @@ STILL_AT_WORK = "the run before was still at work"
 
 
 _SLOT = select(job_slots.c.id).where(job_slots.c.dedup_key == param("dedup"))
+_OLDEST_KEPT = (
+    select(job_slots.c.id)
+    .where(job_slots.c.job_id == param("job"))
+    .order_by(job_slots.c.id.desc())
+    .limit(1)
+    .offset(KEPT_SLOTS - 1)
+)
+_FORGET = delete(job_slots).where(
+    job_slots.c.job_id == param("job"),
+    job_slots.c.id < _OLDEST_KEPT.scalar_subquery(),
+    job_slots.c.status.not_in(OPEN),
+)
 _LOCK = select(jobs.c.id).where(jobs.c.id == param("job")).with_for_update()
 
 
@@ -67,6 +79,7 @@ def fire(
     }
     if insert_once(conn, job_slots, values) is None:
         return None
+    conn.execute(_FORGET, {"job": job.id})
     if runs_now:
         _queue(conn, job, slot, now, route=route, options=options)
     else:

@@ -45,6 +45,8 @@ class SlotStatus(StrEnum):
 
 
 OPEN = (SlotStatus.QUEUED, SlotStatus.RUNNING)
+KEPT_SLOTS = 1_500
+"""So many of each job's slots are kept, a day of those that come every minute. By them a slot is known after the clock was set back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

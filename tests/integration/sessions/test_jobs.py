@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, insert, select
 
 from gateway.agent.tools.schedule import line_of
 from gateway.api.jobs import JobBody
 from gateway.scheduler.jobs import Jobs
 from sessions import jobs, runs, store
 from sessions.db import Database, open_database
-from sessions.db.schema import inbox, outbox
+from sessions.db.schema import inbox, job_slots, outbox
 from sessions.db.schema import jobs as table
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, JobState, Slot, SlotOutcome, SlotStatus
 from sessions.jobs.firing import BACKOFF_MS
+from sessions.jobs.records import KEPT_SLOTS
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import Role, Route, Run
 from sessions.runs import ModelAnswer, Opening
@@ -265,6 +266,25 @@ async def test_a_job_in_somebodys_session_is_no_sign_of_them(harness: JobHarness
     assert (after.id, after.last_user_at) == (before.id, before.last_user_at)
     said = [m.content for m in harness.database.read_now(store.read_messages, after.id) if m.role is Role.USER]
     assert said == ["summarise"]
+
+
+async def test_of_a_job_that_runs_for_ever_the_last_slots_are_kept(
+    harness: JobHarness,
+):
+    query = select(job_slots.c.status).order_by(job_slots.c.id)
+    jobs_of = [harness.make("every 30m"), harness.make("every 30m")]
+    rows = [
+        {"job_id": job.id, "slot": n, "dedup_key": f"{job.id}:{n}", "outcome": "ran", "status": status, "created_at": n}
+        for job in jobs_of
+        for n, status in enumerate(["queued", *["ok"] * (KEPT_SLOTS + 9)])
+    ]
+    harness.database.write_now(lambda conn: conn.execute(insert(job_slots), rows))
+    await harness.pass_to(jobs_of[0])
+    for job in jobs_of:
+        left = harness.database.read_now(
+            lambda conn, job=job: list(conn.scalars(query.where(job_slots.c.job_id == job.id)))
+        )
+        assert left == ["queued", *["ok"] * (KEPT_SLOTS - 1), "queued"]
 
 
 async def test_a_deleted_job_takes_what_waits_with_it(harness: JobHarness):
