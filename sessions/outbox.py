@@ -394,7 +394,9 @@ def unsent_files(conn: Connection) -> list[str]:
     """Returns the keys of messages with a file that wait, or are undelivered and may be sent again. Of answers that are said aloud, too."""
     key = outbox.c.dedup_key
     has_file = or_(and_(key >= FILE, key < "file;"), outbox.c.body.contains('"path": ', autoescape=True))
-    return list(conn.scalars(select(key).where(has_file, outbox.c.state != OutState.SENT)))
+    found = conn.execute(select(key, outbox.c.part).where(has_file, outbox.c.state != OutState.SENT))
+    # The file belongs to the whole message, also where a piece of it is what waits.
+    return [key.removesuffix(f":{part}") if part else key for key, part in found]
 
 
 def waiting(conn: Connection) -> dict[str, int]:

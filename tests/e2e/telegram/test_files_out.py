@@ -97,7 +97,8 @@ async def test_what_is_sent_is_the_file_as_it_was_then(home: Path) -> None:
 
 async def test_copies_are_kept_as_long_as_a_message_waits_for_them(home: Path) -> None:
     lay(home, "report.csv", b"apples,3\n")
-    async with answering(home, sends("report.csv"), "There it is.", sends("report.csv"), "Again.") as (s, _):
+    marked = "`a` " * 200  # more marks than one message takes, so the file is a message behind these words
+    async with answering(home, sends("report.csv", marked), "There it is.", sends("report.csv"), "Again.") as (s, _):
         s.server.fail("sendDocument", status=413, description="Request Entity Too Large")
         s.says("send me the report")
         await until_dead(s, 1)
