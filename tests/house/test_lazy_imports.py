@@ -47,6 +47,7 @@ def home(tmp_path_factory) -> Path:
         (["sessions", "stats"], NOT_FOR_LISTS),
         (["jobs", "list"], NOT_FOR_LISTS),
         (["config", "--help"], {*HEAVY, "sqlalchemy"}),
+        (["setup", "--help"], HEAVY),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",  # a set has another order in each process
 )

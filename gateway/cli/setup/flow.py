@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 import click
 from click.exceptions import Exit
-from prompt_toolkit import PromptSession
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from adapters.registry import OUR_OWN, is_built, manifest
 from gateway.agent.models.endpoint import OLLAMA, ask_ollama
@@ -74,6 +72,9 @@ class MenuItem:
 
 def ask(question: str, *, default: str = "", secret: bool = False) -> str:
     """Asks for one line. Raises GoBack, KeyboardInterrupt, or EOFError."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
     shown = f"{question} [{'****' if secret else default}]: " if default else f"{question}: "
     keys = KeyBindings()
 
