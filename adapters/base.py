@@ -104,7 +104,7 @@ class Adapter:
         """Replaces the message. Doing it again does no harm."""
 
     async def answer_tap(self, tap_id: str, text: str = "") -> None:
-        """Tells the platform that the tap of a button has arrived."""
+        """Tells the platform that the tap of a button has arrived. `text`: what whoever tapped is told, alone."""
 
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:  # noqa: ARG002
         """Returns the file. Raises Undeliverable when it is gone or larger than `limit` bytes."""

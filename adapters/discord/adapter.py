@@ -295,8 +295,9 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
         ids = {**_ids(address, message_id), "emoji": emoji or "👀"}
         await self._rest.call("PUT" if emoji else "DELETE", _REACTION, ids)
 
-    async def answer_tap(self, tap_id: str, text: str = "") -> None:  # noqa: ARG002  # the edited card says it
-        await self._acknowledge(tap_id, {"type": 6})
+    async def answer_tap(self, tap_id: str, text: str = "") -> None:
+        told = {"content": text, "flags": _EPHEMERAL, "allowed_mentions": _NO_MENTIONS}
+        await self._acknowledge(tap_id, {"type": 4, "data": told} if text else {"type": 6})
 
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
         """Downloads the file. Its signed address is valid for a day; after that the message itself is asked for a new one."""

@@ -56,6 +56,7 @@ ALLOWED_UPDATES = [
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105  # a header's name
 _WEBHOOK_CHECK = 60.0
 _ALBUMS = 100
+_LONGEST_ALERT = 200
 _NO_EMPTY_DRAFT = ("text is empty", "text_empty", "text must be non-empty", "method not found")
 
 log = structlog.get_logger(__name__)
@@ -215,7 +216,7 @@ class Telegram(ShowsDrafts, ReceivesWebhooks):
 
     async def answer_tap(self, tap_id: str, text: str = "") -> None:
         with self._translation():
-            await self._bot.answer_callback_query(tap_id, text or None)
+            await self._bot.answer_callback_query(tap_id, text[:_LONGEST_ALERT] or None, show_alert=bool(text))
 
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
         with self._translation():

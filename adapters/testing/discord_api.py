@@ -308,6 +308,9 @@ class DiscordApi(WireServer):
         if refused := self._problems(schema_problems("discord", _CALLBACK, body)):
             return refused
         self.acknowledged[number] = body["type"]
+        if body["type"] == _SAYS:
+            room, person = self.interactions[number]
+            self.keep(room, self.bot, body["data"]["content"], only_for=person.id)
         about = {"id": number, "type": 2, "response_message_loading": True, "response_message_ephemeral": True}
         return _json({"interaction": about}) if request.query.get("with_response") else web.Response(status=204)
 
@@ -338,6 +341,8 @@ _OFFER, _CALLBACK = (
     "PUT /applications/{application}/commands",
     "POST /interactions/{interaction}/{token}/callback",
 )
+_SAYS = 4
+"""The kind of acknowledgement that is a message."""
 _RESPOND = "PATCH /webhooks/{webhook}/{token}/messages/{message}"
 _CHANNEL, _MESSAGE = "/channels/{channel}", "/channels/{channel}/messages/{message}"
 _ROUTES = (

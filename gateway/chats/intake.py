@@ -84,10 +84,11 @@ class IntakeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeResult:
-    """`run_id`: the run that the message joined."""
+    """`run_id`: the run that the message joined. `told`: what whoever tapped a button is told, alone."""
 
     outcome: IntakeOutcome
     run_id: str | None = None
+    told: str = ""
 
 
 log = get_logger(__name__)
@@ -158,7 +159,8 @@ class Intake:
             return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
         if verdict is AccessDecision.IGNORED:
             log.debug("message.refused", dedup_key=inbound.dedup_key)
-            return IntakeResult(outcome=IntakeOutcome.IGNORED)
+            told = say("people.not_allowed") if inbound.tap_id and access.rules.pair_strangers else ""
+            return IntakeResult(outcome=IntakeOutcome.IGNORED, told=told)
         if verdict is AccessDecision.STRANGER:
             await self.app.database.write(self._stranger, inbound, access.rules.pair_strangers)
             return IntakeResult(outcome=IntakeOutcome.STRANGER)
@@ -204,6 +206,8 @@ class Intake:
             return IntakeResult(outcome=IntakeOutcome.OVERHEARD)
         if inbound.kind is InboundKind.TAP:
             answer = decide(conn, inbound, chat, allowed=allowed)
+            if answer and inbound.tap_id:  # its acknowledgement can say it
+                return IntakeResult(outcome=IntakeOutcome.TAKEN, told=answer)
             self._reply(conn, inbound, chat, answer or "")
             return IntakeResult(outcome=IntakeOutcome.IGNORED if answer is None else IntakeOutcome.TAKEN)
         # An edit of a message that was only overheard counts as a new one: it may have got its mention now.

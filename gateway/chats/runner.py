@@ -218,8 +218,10 @@ class PlatformRunner:
         """Takes one event in; called by the adapter, which acknowledges once this has returned. Raises StateError: then it must not. An
         event that raises any other error is left out: the platform would send it again and again, before all others.
         """
+        told = ""
         try:
             result = await self._intake.deliver(inbound)
+            told = result.told
             if result.outcome in {IntakeOutcome.TAKEN, IntakeOutcome.JOINED}:
                 self.app.metrics.message(self.name, "in")
             if result.run_id is not None:
@@ -230,7 +232,7 @@ class PlatformRunner:
             log.exception("message.failed", platform=self.name, dedup_key=inbound.dedup_key)
         # Beside, because the adapter waits for this function, and these are calls to the platform.
         if inbound.kind is InboundKind.TAP:
-            self._run_beside(self._answer_tap(inbound.tap_id))
+            self._run_beside(self._answer_tap(inbound.tap_id, told))
         if inbound.kind is InboundKind.HOME and isinstance(self.adapter, ShowsHome):
             self._run_beside(self._show_home(self.adapter, inbound.sender))
 
@@ -239,11 +241,11 @@ class PlatformRunner:
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    async def _answer_tap(self, tap_id: str) -> None:
-        """Acknowledges a tap, so that the button stops turning. Best effort: the decision is stored already."""
+    async def _answer_tap(self, tap_id: str, told: str) -> None:
+        """Acknowledges a tap, so that the button stops turning. Best effort: the decision is stored already, and the card says it."""
         if tap_id:
             try:
-                await self.adapter.answer_tap(tap_id)
+                await self.adapter.answer_tap(tap_id, told)
             except DeliveryError as error:
                 log.debug("tap.not_acknowledged", error=str(error))
 

@@ -208,9 +208,16 @@ async def test_a_button_works_after_a_restart_and_is_acknowledged(home: Path, dr
             await s.answer_to("ask me something")
         card = next(said for said in driver.said_by_bot(dm) if said.buttons)
         async with daemon(home, driver) as s:
+            pressed = list(card.buttons)
             tap = driver.server.taps(dm, driver.owner, card, "Red")
             assert "Red" in (await s.answers(dm, 2))[-1]
             await s.until(lambda: driver.server.acknowledged.get(tap) == 6)
+            await s.until(lambda: not card.buttons)
+            card.buttons = pressed
+            late = driver.server.taps(dm, driver.owner, card, "Blue")
+            await s.until(lambda: driver.server.acknowledged.get(late) == 4)
+            (told,) = [said.text for said in driver.said_by_bot(dm) if said.only_for == driver.owner_id]
+            assert told.startswith("Ann already decided this")
 
 
 async def test_nobody_is_pinged(home: Path, driver: DiscordDriver) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from gateway.texts import say
 from sessions import audit
 from sessions.clock import now_ms
 from tests.e2e.telegram.daemon import daemon, process, settled
@@ -42,14 +43,18 @@ async def test_it_is_done_once_a_week_after_the_daemon_was_killed(home: Path) ->
             await server.until(lambda: app.chats.states()["telegram"]["state"] == "connected", timeout=60)
             approve = card.buttons[0]
             tapped = server.taps(bob, card, approve)  # he is only present
-            await server.until(lambda: server.taps_open[tapped] is not None or tapped not in server.taps_open)
+            await server.until(lambda: server.taps_open[tapped] == say("people.not_allowed"))
             assert card.buttons
             server.taps(ann, card, approve)
-            server.taps(ann, card, approve)
+            late = server.taps(ann, card, approve)
             await server.until(lambda: any("It is paid." in said for said in server.answers(group.id)), timeout=60)
             ledger = next(home.rglob("ledger"))
             await server.until(lambda: card.buttons == [])
+            await server.until(lambda: (server.taps_open[late] or "").startswith("Ann already decided this"))
             await settled(app.database)
+            assert not any(
+                "decided this" in said or said == say("people.not_allowed") for said in server.answers(group.id)
+            )
             decisions = await app.database.read(audit.actions, "ask:1")
             assert [action for _, action in decisions] == ["approval.refused", "approval.approved", "approval.refused"]
             assert ledger.read_text() == "paid\n"
