@@ -340,7 +340,12 @@ class Ask(Record):
     @property
     def text(self) -> str:
         """The question as a caller reads it, with its options numbered."""
-        return "\n".join([self.question, *(f"{number}. {option}" for number, option in enumerate(self.options, 1))])
+        return "\n".join([self.question, *(f"{number}. {option}" for number, option in self.numbered.items())])
+
+    @property
+    def numbered(self) -> dict[str, str]:
+        """The options by their numbers."""
+        return {str(number): option for number, option in enumerate(self.options, 1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from gateway.agent.memory.checks import sentences_of
 from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.agent.tools.schedule import line_of
 from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command, label, last_message
+from gateway.runs.replies import question_text
 from gateway.texts import format_duration, say
 from sessions import asks, jobs, memory, processes, runs, store, workers
 from sessions.clock import as_time
@@ -70,7 +71,7 @@ def _state(conn: Connection, chat: ChatContext) -> str:
     if (run := runs.active(conn, chat.session_key)) is not None:
         if run.status is RunStatus.WAITING:
             ask = asks.open_of(conn, run.id)
-            return say("ask.waiting", question=ask.question if ask else "")
+            return say("ask.waiting", question=question_text(ask, whole=True) if ask else "")
         if runs.is_asleep(run, chat.now):
             return say("status.asleep", when=chat.format_time(run.wake_at or chat.now))
         working = format_duration((chat.now - run.created_at) / 1000)

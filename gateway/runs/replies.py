@@ -51,15 +51,22 @@ def _label(option: str) -> str:
 
 
 def approval_card(exact: str) -> Content:
-    """Returns the card of an approval: the exact call in a code block, short enough to fit always, and two buttons."""
-    shown = "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
-    # A fence inside of the call would end the block, and what follows could pass for our own words.
-    block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"
+    """Returns the card of an approval: the question, short enough to fit always, and two buttons."""
     buttons = (
         Button(label=say("ask.approve"), data="a:{ask}:y"),
         Button(label=say("ask.deny"), data="a:{ask}:n"),
     )
-    return Content(text=f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", buttons=buttons)
+    return Content(text=f"{_approval(exact, whole=False)}\n\n{say('ask.approval_note')}", buttons=buttons)
+
+
+def _approval(exact: str, *, whole: bool) -> str:
+    """Returns the question about the exact call, which stands in a code block, as Markdown would take marks of the call away."""
+    # Control characters and those that turn the direction of writing would show another call than the one that is made.
+    exact = "".join(char if char.isprintable() or char in "\n\t" else f"\\u{{{ord(char):x}}}" for char in exact)
+    shown = exact if whole else "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
+    # A fence inside of the call would end the block, and what follows could pass for our own words.
+    block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"
+    return say("ask.approval", what=block)
 
 
 def closed_card(ask: Ask, moment: str) -> str:
@@ -67,11 +74,14 @@ def closed_card(ask: Ask, moment: str) -> str:
     return f"{question_text(ask)}\n\n{_outcome(ask, moment)}"
 
 
-def question_text(ask: Ask) -> str:
-    """Returns the question as its card has it, without the invitation to decide."""
-    if ask.kind is AskKind.QUESTION:
-        return ask.question
-    return approval_card(ask.question).text.removesuffix(say("ask.approval_note")).rstrip()
+def question_text(ask: Ask, *, whole: bool = False) -> str:
+    """Returns the question without the invitation to decide: as its card has it, or with the `whole` call."""
+    return ask.question if ask.kind is AskKind.QUESTION else _approval(ask.question, whole=whole)
+
+
+def numbered_question(ask: Ask) -> str:
+    """Returns the whole question, with its options numbered, for callers without buttons."""
+    return "\n".join([question_text(ask, whole=True), *(f"{number}. {one}" for number, one in ask.numbered.items())])
 
 
 def _outcome(ask: Ask, moment: str) -> str:

@@ -71,9 +71,10 @@ def accept(
     *,
     answers: bool = True,
     may_approve: bool = True,
+    by: str = "",
 ) -> Accepted:
     """Stores a message, which is safe once this has committed. It starts a run, joins the active one, or answers the question that this
-    waits with.
+    waits with. `by`: who answers, where the message does not name its sender.
     """
     lock(conn, new.session_key)
     current = active(conn, new.session_key)
@@ -89,7 +90,7 @@ def accept(
     if current is not None and new.kind is InboxKind.MESSAGE and answers and may_answer(conn, current, new.route):
         if not may_approve:
             require_no_approval(conn, current)
-        answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
+        answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now, by=by)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
     # Its turn comes when the worker claims this key: a queued call joins nobody.
     if new.mode is InboxMode.QUEUE:

@@ -120,9 +120,10 @@ def answer_with_row(
     now: int,
     *,
     approved: bool | None = None,
+    by: str = "",
 ) -> None:
     """Takes a message that came in as the answer. Its files follow as a message of their own."""
-    text, by = "\n".join(message.content or "" for message in sent), (sent[-1].sender or "") if sent else ""
+    text, by = "\n".join(message.content or "" for message in sent), (sent[-1].sender if sent else "") or by
     ask_id = answer_waiting(conn, run, text or FILES, by, now, approved=approved)
     files = [replace(message, content=FILES) for message in sent if message.attachments]
     if files:
@@ -176,6 +177,8 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *
     ask = asks.open_of(conn, run.id)
     if ask is None:
         raise NotFound(f"Run {run.id} waits for nothing.")
+    if run.route is None:  # in a terminal and over HTTP the options are shown with numbers
+        answer = ask.numbered.get(answer.strip(), answer)
     asks.answer(conn, ask, answer, by, now, approved=approved)
     close_card(conn, run, ask, now)
     row = conn.execute(

@@ -31,6 +31,7 @@ from gateway.api.http.server_state import ServerState
 from gateway.api.http.uploads import UploadedFiles, embedded, upload_in, uploaded_files
 from gateway.observe.logging import get_logger
 from gateway.runs.live import LiveEvent, TextDeduplicator
+from gateway.runs.replies import numbered_question
 from gateway.runs.stateless import answer_once
 from sessions import inbox, runs, store
 from sessions.db.sql import lock
@@ -304,7 +305,7 @@ def outcome_of(found: CallState) -> ExchangeOutcome:
     run = found.run
     silent = ExchangeOutcome(text="", input_tokens=run.input_tokens, output_tokens=run.output_tokens)
     if found.asked is not None:
-        return replace(silent, text=found.asked.text, waiting=True)
+        return replace(silent, text=numbered_question(found.asked), waiting=True)
     if run.status is RunStatus.ERROR:
         if run.error_code in {TOO_LONG, REFUSED}:
             raise invalid(run.error or "The call failed.", code=run.error_code, param="messages")
@@ -377,7 +378,7 @@ def _accept(
         waiting = {call.tool_call_id for call in runs.handed_over(conn, session.id)} if session else set[str | None]()
         if not any(message.tool_call_id in waiting for message in new.messages):
             raise ApiError(409, "No tool call of this session waits for these results.", code="unknown_tool_call")
-    runs.accept(conn, new, Opening(), now, may_approve=key.may_approve)
+    runs.accept(conn, new, Opening(), now, may_approve=key.may_approve, by=key.name)
     return _Accepted(dedup_key=new.dedup_key, came_at=now, fresh=True)
 
 

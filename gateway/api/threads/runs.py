@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 from sqlalchemy import Connection
 
-from gateway.api.http.callers import Scope
+from gateway.api.http.callers import CallerKey, Scope
 from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, mark, run_once
@@ -41,7 +41,7 @@ class _ThreadMessage:
     mark: RequestMark
     most: int
     reset: Callable[[str], Opening]
-    may_approve: bool
+    key: CallerKey
 
 
 @endpoint(
@@ -73,7 +73,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
             mark=marked,
             most=app.config.limits.queue_per_chat,
             reset=app.resets.opening,
-            may_approve=call.key.may_approve,
+            key=call.key,
         )
         accepted, thread_id = await app.database.write(_accept, new, app.clock())
         inbox_files.unwanted = not accepted.fresh
@@ -117,7 +117,7 @@ def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, 
         options=options,
         fingerprint=new.mark.fingerprint,
     )
-    return runs.accept(conn, message, opening, now, may_approve=new.may_approve), thread_id
+    return runs.accept(conn, message, opening, now, may_approve=new.key.may_approve, by=new.key.name), thread_id
 
 
 def _thread(conn: Connection, new: _ThreadMessage, now: int) -> str:

@@ -21,6 +21,7 @@ from gateway.config.reading import load
 from gateway.context import App
 from gateway.home import prepare_home
 from gateway.observe import logging
+from gateway.runs.replies import numbered_question
 from gateway.texts import clean, format_short_time, say
 from sessions import ids, store
 from sessions.clock import now_ms
@@ -169,8 +170,7 @@ def _print(outcome: RunOutcome) -> None:
     if outcome.run.status is RunStatus.ERROR:
         click.echo(clean(failure_text(outcome.run)), err=True)
     elif outcome.ask is not None:
-        options = "".join(f"\n  {number}. {option}" for number, option in enumerate(outcome.ask.options, 1))
-        click.echo(clean(f"{outcome.ask.question}{options}"))
+        click.echo(clean(numbered_question(outcome.ask)))
     else:
         click.echo(clean(outcome.answer))
 

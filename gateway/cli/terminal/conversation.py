@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import getpass
 import secrets
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -122,7 +123,7 @@ class TerminalConversation:
         chat = ChatContext(
             key=SessionKey.parse(self.key),
             now=now_ms(),
-            user="you",
+            user=_user(),
             opening=self._opening,
             timezone=self.app.timezone,
             default_model=self.app.chosen.name,
@@ -281,13 +282,16 @@ def _say(
     """`session`: the one that was talked in last. Another terminal may have ended it on leaving; here it goes on."""
     if session is not None and store.active(conn, key) is None and store.exists(conn, session):
         store.reopen(conn, store.get(conn, session), now_ms())
-    active = runs.active(conn, key)
-    ask = asks.open_of(conn, active.id) if active is not None else None
-    # The options of a question are shown with numbers, so a bare number stands for one.
-    numbered = {str(number): option for number, option in enumerate(ask.options if ask else (), 1)}
-    messages = [Message(content=numbered.get(text.strip(), text))]
-    row = InboxRow(dedup_key=dedup_key, session_key=key, messages=messages, mode=mode)
-    return runs.accept(conn, row, opening, now_ms())
+    row = InboxRow(dedup_key=dedup_key, session_key=key, messages=[Message(content=text)], mode=mode)
+    return runs.accept(conn, row, opening, now_ms(), by=_user())
+
+
+def _user() -> str:
+    """Returns the name of whoever sits at this terminal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without an entry, as in containers
+        return "terminal"
 
 
 def failure_text(run: Run) -> str:

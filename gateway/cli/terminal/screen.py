@@ -16,6 +16,7 @@ from rich.text import Text
 
 from gateway.cli.terminal.conversation import RunOutcome, failure_text
 from gateway.runs.live import LiveEvent
+from gateway.runs.replies import question_text
 from gateway.texts import clean
 from sessions.records import RunStatus, StopReason
 
@@ -214,7 +215,7 @@ class Screen:
         self.flush()
         self._step_over = True
         if outcome.ask is not None:
-            self.markdown(outcome.ask.question)
+            self.markdown(question_text(outcome.ask, whole=True))
             for number, option in enumerate(outcome.ask.options, 1):
                 self.dim(f"  {number}. {option}")
             if outcome.ask.options:

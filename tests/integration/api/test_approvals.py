@@ -82,8 +82,17 @@ async def test_a_session_call_decides_only_with_the_scope(home: Path) -> None:
     async with gateway(home, script, keys=(*KEYS, talker)) as gw:
         give_tools(gw.app, Toolbox.of(["process"]).tools)
         question = await gw.chat("do it", "s", talker)
-        assert "process: touch done" in question
+        assert "```\nprocess: touch done\n```\n1. approve\n2. deny" in question
         body = {"messages": [{"role": "user", "content": "yes"}]}
         status, refused, _ = await gw.ask("POST", "/v1/chat/completions", body, talker, X_Hermes_Session_Id="s")
         assert (status, refused["error"]["code"]) == (403, "forbidden")
         assert not done(home)
+
+
+async def test_a_number_of_an_option_decides_and_the_key_is_recorded(home: Path) -> None:
+    async with gateway(home, SCRIPT) as gw:
+        give_tools(gw.app, Toolbox.of(["process"]).tools)
+        await gw.chat("do it", "s")
+        assert await gw.chat("1", "s") == "it is done"
+        assert done(home)
+        assert await gw.database.read(audit.actions, "ask:1") == [("owner", "approval.approved")]

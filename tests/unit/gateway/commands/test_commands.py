@@ -271,6 +271,10 @@ def test_status_says_what_goes_on(harness: CommandHarness):
     assert "“hello”" in harness.send("/status")
     harness.park()
     assert harness.send("/status") == say("ask.waiting", question="Which?")
+    harness.send("/stop")
+    harness.park("approval")
+    # In a code block: Markdown would take marks of the command away.
+    assert "```\nWhich?\n```" in harness.send("/status")
 
 
 def test_the_owner_sees_in_the_status_what_is_wrong_with_the_gateway(harness: CommandHarness):

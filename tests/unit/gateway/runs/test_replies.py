@@ -44,6 +44,11 @@ def test_a_card_that_hides_something_says_so():
     assert "more" not in approval_card("rm x").text
 
 
+def test_characters_that_show_another_call_are_spelled_out():
+    card = approval_card("process: echo \u202efdp.exe\u200b\x1b[2J\n\tnext")
+    assert "```\nprocess: echo \\u{202e}fdp.exe\\u{200b}\\u{1b}[2J\n\tnext\n```" in card.text
+
+
 def test_a_question_with_options_has_a_button_for_each():
     card = question_card("Which?", ["a" * 90, "b"])
     assert [(len(button.label), button.data) for button in card.buttons] == [

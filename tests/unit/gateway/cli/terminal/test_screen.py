@@ -2,13 +2,18 @@
 
 import io
 import re
+from dataclasses import fields
 
 import pytest
 from rich.console import Console
 
 from gateway.agent.models.practice import long_answer
+from gateway.cli.terminal.conversation import RunOutcome
 from gateway.cli.terminal.screen import Screen
 from gateway.runs.live import LiveEvent
+from sessions.keys import Address, ChatKind
+from sessions.records import Ask, AskKind
+from tests.unit.gateway.scenes import a_run
 
 LONG = "A paragraph with **bold words** and `some * code` that goes on for quite a while. " * 6
 
@@ -92,6 +97,16 @@ def test_the_preview_of_a_long_answer_fits_the_window():
         screen.on_event(LiveEvent("run", "token", f"- item {number}\n"))
         if number % 50 == 0:
             assert len(list(screen.preview().lines)) < 20
+
+
+def test_an_approval_shows_the_very_command():
+    out = io.StringIO()
+    command = "process: echo *a* `x` <!-- ; rm -rf ~ --> __b__"
+    known = dict.fromkeys(field.name for field in fields(Ask)) | {"options": (), "question": command}
+    ask = Ask(**{**known, "kind": AskKind.APPROVAL})
+    run = a_run(Address(platform="cli", kind=ChatKind.DM, chat_id="1"))
+    Screen(Console(file=out, width=80, highlight=False)).show_outcome(RunOutcome(run=run, ask=ask))
+    assert command in out.getvalue()
 
 
 @pytest.mark.parametrize("piece", [1, 1000])
