@@ -27,14 +27,14 @@ from bench.corpus import texts
 from bench.gateway import NAME, MeasuredApp, model_server
 from bench.recall import find
 from bench.table import ResultTable
+from gateway.agent.window import Window
 from gateway.app import open_app, running
 from gateway.config.reading import load
 from gateway.context import App
 from gateway.observe import logging
-from sessions import store
+from sessions import memory, store
 from sessions.db.schema import messages, sessions
 from sessions.keys import SessionKey
-from sessions.memory import folded_to
 from sessions.records import Role
 from sessions.search import message_index
 
@@ -175,8 +175,7 @@ async def talk(
         grown.prompts.append(await app.database.read(_last_prompt))
         size += len(text.encode()) + 60
         grown.replay.append(size // 4 + grown.prompts[0])
-        if number % 20 == 0:
-            await settled(app)
+        await settled(app)
         look = next((each for each in looks if each - MEASURED < number <= each), None)
         if look is not None and number >= YOUNG[0]:
             ours, beside = grown.costs.setdefault(look, ([], []))
@@ -229,18 +228,19 @@ def _last_prompt(conn: Connection) -> int:
 async def settled(app: App) -> None:
     """Folds keep up with people, who write slower than this. Waits until what is due is folded."""
     session = await app.database.read(store.active, KEY)
-    if session is not None:
-        while (again := await app.folding.fold(session.id, keep=2_000)) is not None and again <= app.clock():
-            pass
+    while session is not None and (found := await app.database.read(memory.unfolded, [session.id])):
+        keep = app.folding.tokens_to_keep(found[0], app.clock())
+        if keep is None or await app.folding.fold(session.id, keep=keep) is None:
+            break
 
 
-async def lasting(app: App, facts: Sequence[PlantedFact]) -> tuple[int, int]:
+async def lasting(app: App, facts: Sequence[PlantedFact], window: Window) -> tuple[int, int]:
     """How many facts are in the prompt for their question, and how many in that or in the first three search hits."""
     while await app.database.write(message_index.index_some):
         pass
     in_prompt = either = 0
     for fact in facts:
-        shown = await app.database.read(_prompt_text, fact.question)
+        shown = await app.database.read(_prompt_text, fact.question, window)
         hits = await app.database.read(find, str(SessionKey.parse(KEY).namespace), fact.question, 3)
         found = any(fact.value in (hit.message.content or "") for hit in hits)
         in_prompt += fact.value in shown
@@ -248,18 +248,24 @@ async def lasting(app: App, facts: Sequence[PlantedFact]) -> tuple[int, int]:
     return in_prompt, either
 
 
-def _prompt_text(conn: Connection, question: str) -> str:
+def _prompt_text(conn: Connection, question: str, window: Window) -> str:
     from bench.recall import asked_messages
 
-    return json.dumps(asked_messages(conn, KEY, question), ensure_ascii=False)
+    return json.dumps(asked_messages(conn, KEY, question, window), ensure_ascii=False)
 
 
 async def measure(
-    home: Path, count: int, planted_facts: int, *, looks: Sequence[int] = LOOKS, times: bool = True
+    home: Path,
+    count: int,
+    planted_facts: int,
+    *,
+    window: int = 128_000,
+    looks: Sequence[int] = LOOKS,
+    times: bool = True,
 ) -> tuple[ResultTable, dict[str, float]]:
     facts = planted(planted_facts)
     with model_server("bench.context", "--serve") as url:
-        section = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none", "context_window": 128_000}
+        section = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none", "context_window": window}
         (home / "config.yaml").write_text(json.dumps({"model": section}))
         async with open_app(home, load(home, {})) as app, running(app):
             measured = MeasuredApp(app)
@@ -267,9 +273,9 @@ async def measure(
                 for _ in range(5):
                     await measured.say("warm")
                 grown = await talk(app, measured, count, facts, looks if times else ())
-                in_prompt, either = await lasting(app, facts)
+                in_prompt, either = await lasting(app, facts, Window(size=window))
                 found = await app.database.read(_facts_about, KEY)
-    return _table(grown, [look for look in looks if look <= count], len(facts), in_prompt, either, found)
+    return _table(grown, window, [look for look in looks if look <= count], len(facts), in_prompt, either, found)
 
 
 def _facts_about(conn: Connection, key: str) -> tuple[int, int]:
@@ -278,7 +284,9 @@ def _facts_about(conn: Connection, key: str) -> tuple[int, int]:
     folded = sum(
         conn.scalar(
             select(func.count()).where(
-                messages.c.session_id == part, messages.c.id <= folded_to(conn, part), messages.c.role == Role.USER
+                messages.c.session_id == part,
+                messages.c.id <= memory.folded_to(conn, part),
+                messages.c.role == Role.USER,
             )
         )
         or 0
@@ -288,11 +296,18 @@ def _facts_about(conn: Connection, key: str) -> tuple[int, int]:
 
 
 def _table(
-    grown: ConversationCosts, looks: Sequence[int], facts: int, in_prompt: int, either: int, found: tuple[int, int]
+    grown: ConversationCosts,
+    window: int,
+    looks: Sequence[int],
+    facts: int,
+    in_prompt: int,
+    either: int,
+    found: tuple[int, int],
 ) -> tuple[ResultTable, dict[str, float]]:
     count = looks[-1]
     table = ResultTable(
-        f"one conversation of {count:,} turns, a fake model and scripted folds; prompts in tokens as the model counts them"
+        f"one conversation of {count:,} turns, a window of {window:,}, a fake model and scripted folds; prompts in tokens as"
+        " the model counts them"
     )
     for look in looks:
         sizes = grown.prompts[:look]
@@ -325,6 +340,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=10_000)
     parser.add_argument("--facts", type=int, default=FACTS)
+    parser.add_argument("--window", type=int, default=128_000, help="of the model, in tokens")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turns < LOOKS[1]:
@@ -335,7 +351,7 @@ def main() -> None:
             asyncio.run(_serve())
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(asyncio.run(measure(Path(folder), options.turns, options.facts))[0])
+        print(asyncio.run(measure(Path(folder), options.turns, options.facts, window=options.window))[0])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -25,8 +25,12 @@ from gateway.agent.memory.embeddings import embedded_text
 from gateway.agent.models.embedder import Embedder
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.prompt import Material
+from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tokens import Tokens
+from gateway.agent.tools import BUILT
+from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
+from gateway.config.model import AgentSection
 from sessions import memory, store
 from sessions.db import Database, open_database
 from sessions.keys import SessionKey
@@ -96,29 +100,30 @@ def put(
     return place
 
 
-def asked_prompt(conn: Connection, key: str, question: str) -> tuple[str, set[int]]:
+def asked_prompt(conn: Connection, key: str, question: str, window: Window) -> tuple[str, set[int]]:
     """The system prompt, and the ids of the messages that are in the prompt when this is asked."""
     material, candidates = _material(conn, key, question)
-    messages = prompt.build(material, Tokens(), window=Window()).request.messages
+    messages = prompt.build(material, Tokens(), window=window).request.messages
     shown = {each.id for each in candidates if _holds(messages[1:], each)}
     return str(messages[0]["content"]), shown
 
 
-def asked_messages(conn: Connection, key: str, question: str) -> Sequence[dict[str, object]]:
+def asked_messages(conn: Connection, key: str, question: str, window: Window) -> Sequence[dict[str, object]]:
     """The whole prompt when this is asked."""
-    return prompt.build(_material(conn, key, question)[0], Tokens(), window=Window()).request.messages
+    return prompt.build(_material(conn, key, question)[0], Tokens(), window=window).request.messages
 
 
 def _material(conn: Connection, key: str, question: str) -> tuple[Material, Sequence[Message]]:
     session = store.active(conn, key)
     assert session is not None
     history = [*store.last_messages(conn, session.id, 160), _new(session, question)]
-    above = frozenset(message.id for message in history[-8:])
+    above = frozenset(message.id for message in history[-3:])
     recalled = recall.search_past(conn, session, question, run_id="now", without=above)
     state = memory.state(conn, session.ns)
     material = Material(
-        system_prompt="",
-        gateway_blocks=lambda _: ("",),
+        system_prompt=AgentSection().system_prompt,
+        gateway_blocks=lambda tools: gateway_blocks(session.source, key, person="Ann", tools=tools),
+        tools=Toolbox.of(BUILT).schemas,
         history=history,
         message_count=session.message_count + 1,
         run_id="now",
@@ -166,32 +171,33 @@ class Score:
     asked: int = 0
     hit: int = 0
     session: int = 0
-    prompt: int = 0
-    parts: tuple[int, int, int] = (0, 0, 0)
+    in_prompt: dict[int, tuple[int, int, int]] = field(default_factory=dict[int, tuple[int, int, int]])
+    """By the window: in notes or messages, in notes, in messages."""
 
 
-def locomo(path: Path, folder: Path) -> ResultTable:
+IN_PROMPT = {4_096: 75, 8_192: 82, 16_384: 86, 32_768: 88}
+"""The aims for the share of questions with evidence in the prompt, by the size of the window."""
+
+
+def locomo(path: Path, folder: Path, windows: Sequence[int]) -> ResultTable:
     score, took = Score(), list[float]()
     for number, conversation in enumerate(conversations(path)):
         home = folder / str(number)
         home.mkdir()
         database = open_database(home)
-        _ask(_put(database, conversation), conversation, score, took)
+        _ask(_put(database, conversation), conversation, windows, score, took)
         database.close()
     table = ResultTable(f"LoCoMo: {score.asked:,} questions with evidence; observations are its own annotations")
     for name, found, aim in (
-        (f"any evidence in the first {HITS} hits", score.hit, 80),
+        (f"any evidence in the first {HITS} hits", score.hit, 83),
         (f"its session among the first {SESSIONS}, ranked by first hit", score.session, 86),
-        ("evidence in the prompt: notes, recent or recall", score.prompt, 86),
     ):
         table.row(name, f"{100 * found / score.asked:.1f} %", "", None, f">= {aim} %")
-    table.row(
-        "  of that in the notes, in messages",
-        " / ".join(f"{100 * n / score.asked:.0f} %" for n in score.parts[:2]),
-        "",
-        None,
-        "",
-    )
+    for window in windows:
+        whole, *parts = (f"{100 * n / score.asked:.1f} %" for n in score.in_prompt[window])
+        aim = f">= {IN_PROMPT.get(window, 89)} %"
+        table.row(f"evidence in a prompt for a window of {window:,}", whole, "", None, aim)
+        table.row("  in the notes, in messages", " / ".join(parts), "", None, "")
     table.row(
         "time of a query, p50 and worst",
         f"{statistics.median(took) * 1e3:.1f} / {max(took) * 1e3:.0f} ms",
@@ -220,7 +226,13 @@ def _put(database: Database, conversation: LocomoConversation) -> IndexedConvers
     return place
 
 
-def _ask(place: IndexedConversation, conversation: LocomoConversation, score: Score, took: list[float]) -> None:
+def _ask(
+    place: IndexedConversation,
+    conversation: LocomoConversation,
+    windows: Sequence[int],
+    score: Score,
+    took: list[float],
+) -> None:
     texts = {text: {place.ids[s] for s in sources if s in place.ids} for text, sources in conversation.observations}
     for question in conversation.questions:
         evidence = {place.ids[one] for one in question.evidence if one in place.ids}
@@ -231,13 +243,15 @@ def _ask(place: IndexedConversation, conversation: LocomoConversation, score: Sc
         took.append(time.perf_counter() - began)
         of_evidence = {m.session_id for m in place.database.read_now(store.messages_of, evidence)}
         ranked = list(dict.fromkeys(hit.session.id for hit in hits))[:SESSIONS]
-        system, shown = place.database.read_now(asked_prompt, place.key, question.text)
-        in_notes = any(text in system for text, sources in texts.items() if sources & evidence)
         score.asked += 1
         score.hit += bool(evidence & {hit.message.id for hit in hits[:HITS]})
         score.session += bool(of_evidence & set(ranked))
-        score.prompt += bool(in_notes or evidence & shown)
-        score.parts = (score.parts[0] + in_notes, score.parts[1] + bool(evidence & shown), 0)
+        for size in windows:
+            system, shown = place.database.read_now(asked_prompt, place.key, question.text, Window(size=size))
+            noted = any(text in system for text, sources in texts.items() if sources & evidence)
+            said = bool(evidence & shown)
+            whole, notes, told = score.in_prompt.get(size, (0, 0, 0))
+            score.in_prompt[size] = (whole + (noted or said), notes + noted, told + said)
 
 
 # --- ordinary chat ------------------------------------------------------------------------------------------------------------------
@@ -326,6 +340,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--locomo", type=Path, help="locomo10.json")
     parser.add_argument(
+        "--window", type=int, action="append", help="of the model, in tokens; may be given several times"
+    )
+    parser.add_argument(
         "--embeddings", help="base_url of an endpoint for embeddings: the facts are also looked for by meaning"
     )
     parser.add_argument("--model", default="model", help="the model that embeds")
@@ -338,7 +355,7 @@ def main() -> None:
             print(ordinary(Path(folder), embed=embed, asked_as=False))
             print(ordinary(Path(folder), embed=embed))
         if options.locomo is not None:
-            print(locomo(options.locomo, Path(folder)))
+            print(locomo(options.locomo, Path(folder), options.window or [128_000]))
 
 
 if __name__ == "__main__":

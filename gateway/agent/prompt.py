@@ -18,7 +18,7 @@ from gateway.agent.models.interface import JSON, EncodedMessage, InputTooLong, M
 from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import MESSAGE_OVERHEAD, TIME_LINE, Measure, Tokens, size_of
 from gateway.agent.transcript import EarlierTurn, as_turn, timed, valid
-from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
+from gateway.agent.window import RESULT_CLIP, RUN_BUDGET, Shares, Window, fair_shares, shares
 from sessions.memory import PromptNote, choose
 from sessions.records import Message, Role
 from sessions.search.message_index import FoundMessage
@@ -102,10 +102,12 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PromptPlan:
-    """`kept_whole`: ids of messages that are not to be cut. `limits`: tokens of each other new message of a user."""
+    """`left`: tokens beside tools, `core` and the new message. `kept_whole`: ids of messages that are not to be cut. `limits`: tokens of each
+    other new message of a user."""
 
     tools: Sequence[JSON]
     core: str
+    left: int
     shares: Shares
     kept_whole: frozenset[int] = frozenset()
     limits: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -118,12 +120,15 @@ def build(
     earlier, own = _divide(material)
     measure = Measure(tokens, model or "", material.parts)
     plan = _plan(material, own, measure, window)
-    cut = _Cutter(measure, plan, material.timezone)
+    system = _system_message(material, plan, measure)
+    known = measure.text(system["content"]) - measure.text(plan.core)
+    cut = _Cutter(measure, plan, material.timezone, plan.shares.recent_beside(known, window))
     kept = cut.recent(earlier, material.message_count - len(own))
+    context = _context(material, plan, measure, [each.message.id for each in kept] + [each.id for each in own])
+    cut.run = max(0, min(RUN_BUDGET, plan.left - known - sum(each.cost for each in kept) - measure.text(context)))
     new = [as_turn(each, cut.clip_own(each), cut.parts_of_own(each)) for each in cut.own(own)]
     turns = valid([turn for turn in [*(each.turn for each in kept), *new] if turn is not None])
-    context = _context(material, plan, measure, [each.message.id for each in kept] + [each.id for each in own])
-    messages: list[JSON] = [_system_message(material, plan, measure)]
+    messages: list[JSON] = [system]
     messages += timed(turns, material.timezone, context)
     size = tokens.messages(messages, measure.model) + tokens.tools(plan.tools, measure.model)
     if size > window.whole:
@@ -184,11 +189,13 @@ def _plan(material: Material, own: Sequence[Message], measure: Measure, window: 
         costs = [measure.message(message) for message in users]
         most = max(LEAST_MESSAGE, min(window.size // 2, left - left // 8))
         limits = dict(zip((each.id for each in users), fair_shares(costs, most), strict=True))
-        left -= max(sum(limits.values()), min(NEW_MESSAGE_RESERVE, left // 4))
+        new = sum(limits.values())
+        left -= new
     return _PromptPlan(
         tools=[*tools, *material.callers_tools],
         core=said,
-        shares=shares(left, window),
+        left=left,
+        shares=shares(left + new, window, new),
         kept_whole=frozenset(message.id for message in given),
         limits=limits,
     )
@@ -265,19 +272,24 @@ class _Earlier(NamedTuple):
 
 
 class _Cutter:
-    def __init__(self, measure: Measure, plan: _PromptPlan, timezone: str) -> None:
+    """Shortens messages. `recent`: the budget of the recent turns; `run`, to be set before the run's own messages are cut: the budget of what
+    the run itself has appended."""
+
+    def __init__(self, measure: Measure, plan: _PromptPlan, timezone: str, recent: int) -> None:
         self._measure = measure
         self._plan = plan
-        self._shares = plan.shares
+        self._recent = recent
+        self._turn = recent // 3  # the most of one earlier turn
         self._timezone = timezone
-        self._made_for = (plan.shares.turn, measure.factor, timezone)
+        self._made_for = (self._turn, measure.factor, timezone)
+        self.run = 0
 
     # --- earlier turns ---
 
     def recent(self, messages: Sequence[Message], count: int) -> list[_Earlier]:
         """Returns the newest turns that fit, beginning with a user message. The first message shown changes only every few messages, so that
         the endpoint's cache of the beginning stays usable."""
-        left, made_for = self._shares.recent, self._made_for
+        left, made_for = self._recent, self._made_for
         fitting = list[_Earlier]()
         for message in reversed(messages):
             earlier: _Earlier | None = message.derived.in_requests
@@ -291,7 +303,8 @@ class _Cutter:
         start = len(messages) - len(fitting)
         first = count - len(messages)
         if start > 0 or first > 0:
-            stepped = next((i for i in range(start, len(messages)) if (first + i) % _CUT_STEP == 0), start)
+            step = min(_CUT_STEP, 1 << max(0, (len(fitting) // 4).bit_length() - 1))
+            stepped = next((i for i in range(start, len(messages)) if (first + i) % step == 0), start)
             fitting = fitting[stepped - start :]
         opening = next((i for i, each in enumerate(fitting) if each.message.role is Role.USER), len(fitting))
         return fitting[opening:] or self._last_exchange(messages)
@@ -316,7 +329,7 @@ class _Cutter:
         if asked is None:
             return []
         first = self._earlier(messages[asked])
-        left = self._shares.recent - first.cost
+        left = self._recent - first.cost
         tail: list[_Earlier] = []
         for message in reversed(messages[asked + 1 :]):
             kept = self._earlier(message)
@@ -332,24 +345,24 @@ class _Cutter:
 
     def _clip_turn(self, message: Message) -> str:
         text = message.content or ""
-        whole = self._measure.text(text) <= self._shares.turn
-        return text if whole else self._measure.clip(text, self._shares.turn, cut_marker(message))
+        whole = self._measure.text(text) <= self._turn
+        return text if whole else self._measure.clip(text, self._turn, cut_marker(message))
 
     def _parts_of_turn(self, message: Message) -> Sequence[JSON]:
         """Pictures of earlier turns are looked at again as long as they cost no more than a turn may."""
         parts = self._measure.parts(message)
-        return parts if parts and self._measure.beside(message) <= self._shares.turn else ()
+        return parts if parts and self._measure.beside(message) <= self._turn else ()
 
     def _turn_cost(self, message: Message) -> int:
-        text = min(self._measure.text(message.content or ""), self._shares.turn)
+        text = min(self._measure.text(message.content or ""), self._turn)
         beside = self._measure.beside(message)
-        if message.role is Role.USER and beside > self._shares.turn:
+        if message.role is Role.USER and beside > self._turn:
             beside = MESSAGE_OVERHEAD + TIME_LINE
         return text + beside
 
     def _with_short_arguments(self, message: Message) -> Message:
         """Replaces long arguments of an earlier call, such as the content of a written file, by a short note."""
-        too_long = message.tool_calls and self._measure.beside(message) > self._shares.turn // 2
+        too_long = message.tool_calls and self._measure.beside(message) > self._turn // 2
         return without_result(message) if too_long else message
 
     # --- this run ---
@@ -378,7 +391,7 @@ class _Cutter:
     def _over(self, own: Iterable[Message]) -> int:
         """Returns by how many tokens the messages are over budget, rounded up to a large step: otherwise every new result would clear an old
         one, and the endpoint's cache would be lost each time."""
-        room = self._shares.run + sum(self._plan.limits.values())
+        room = self.run + sum(self._plan.limits.values())
         over = sum(self._own_cost(message) for message in own if message.id not in self._plan.kept_whole) - room
         step = max(1, room // 4)
         return ceil(over / step) * step if over > 0 else 0
@@ -406,7 +419,8 @@ class _Cutter:
             return None
         if message.role is Role.USER and (limit := self._plan.limits.get(message.id)) is not None:
             return max(0, limit - self._beside_of_own(message))
-        return self._shares.result if message.role is Role.TOOL else max(self._shares.turn, self._shares.result)
+        result = max(0, min(RESULT_CLIP, self.run // 2))
+        return result if message.role is Role.TOOL else max(self._turn, result)
 
     def _beside_of_own(self, message: Message) -> int:
         limit, beside = self._plan.limits.get(message.id), self._measure.beside(message)

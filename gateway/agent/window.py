@@ -12,12 +12,15 @@ RECALL_BUDGET = 800
 SKILLS_BUDGET = 500
 WHOLE_BUDGET = 16_300
 """Where the window has room for that, every block has its full budget."""
+UNFOLDED_MOST = 4_000
 RECENT_SHARE, RECENT_LEAST, RECENT_MOST = 0.08, 4_000, 16_000
 NEW_MESSAGE_RESERVE = 4_000
 RESULT_CLIP = 8_000
 RUN_BUDGET = 24_000
 MARGIN = 0.05
-_STEPS = 16
+_LEVELS = 8
+"""History gives way to a long new message in so many steps: else the length of each message would move every cut, and no endpoint could
+cache the start of the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,12 @@ class Window:
         return max(scaled, min(LEAST_SYSTEM, self.room // 4))
 
     @property
+    def unfolded(self) -> int:
+        """The most that requests surely show of the end of a conversation, however its messages are long; what is longer has to be folded."""
+        left = self.room - self.fixed * 4 // 3  # schemas of tools may go a third beyond their budget
+        return min(UNFOLDED_MOST, shares(left, self).recent // 2)
+
+    @property
     def is_small(self) -> bool:
         """Whether not all blocks have their full budgets."""
         return self.room < WHOLE_BUDGET
@@ -84,40 +93,40 @@ def window_of(app: App, model: str | None) -> Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """How what is left beside the system prompt, the tools and the new message is divided. `run`: what the run itself has appended."""
+    """How history is divided: what is in notes and digest, recent turns, and what a search has found."""
 
-    run: int
     notes: int
     digest: int
     skills: int
     recent: int
     recall: int
 
-    @property
-    def turn(self) -> int:
-        """The most of one earlier turn."""
-        return self.recent // 3
-
-    @property
-    def result(self) -> int:
-        """The most of one tool result."""
-        return min(RESULT_CLIP, self.run // 2)
+    def recent_beside(self, known: int, window: Window) -> int:
+        """Returns the budget of the recent turns when notes, digest and skills take `known` tokens: in a small window they get what is left of
+        that."""
+        return min(window.recent, self.recent + max(0, self.notes + self.digest + self.skills - known))
 
 
-def shares(left: int, window: Window) -> Shares:
-    """Divides what is left beside the system prompt, the tools and the new message."""
-    full = NOTES_BUDGET + DIGEST_BUDGET + SKILLS_BUDGET + window.recent + RECALL_BUDGET
-    history = min(full, max(0, left - RUN_BUDGET, left // 2))
-    # In coarse steps: else the length of each new message would move every cut, and no endpoint could cache the start of the prompt.
-    scale = int(history / full * _STEPS) / _STEPS
-    return Shares(
-        run=max(0, min(RUN_BUDGET, left - int(full * scale))),
-        notes=int(NOTES_BUDGET * scale),
-        digest=int(DIGEST_BUDGET * scale),
-        skills=int(SKILLS_BUDGET * scale),
-        recent=int(window.recent * scale),
-        recall=int(RECALL_BUDGET * scale),
-    )
+def shares(left: int, window: Window, new: int = 0) -> Shares:
+    """Divides what is left beside the system prompt and the tools. `new`: what the new message costs."""
+    usual = min(NEW_MESSAGE_RESERVE, left // 8)
+    most, history = (_for_history(left - each, window) for each in (usual, max(new, usual)))
+    level = history * _LEVELS // most if most > 0 else 0
+    history = most * level // _LEVELS
+    recall = min(RECALL_BUDGET, history // 3)
+    rest, known = history - recall, sum(_KNOWN)
+    # In a small window the recent turns come before the notes: what is not in them has to be in the notes already.
+    recent = min(window.recent, max(rest * 6 // 10, rest - known))
+    notes, digest, skills = (min(rest - recent, known) * budget // known for budget in _KNOWN)
+    return Shares(notes=notes, digest=digest, skills=skills, recent=recent, recall=recall)
+
+
+_KNOWN = (NOTES_BUDGET, DIGEST_BUDGET, SKILLS_BUDGET)
+
+
+def _for_history(left: int, window: Window) -> int:
+    full = sum(_KNOWN) + window.recent + RECALL_BUDGET
+    return min(full, max(0, left - RUN_BUDGET, left * 3 // 4))
 
 
 def fair_shares(costs: list[int], budget: int) -> list[int]:

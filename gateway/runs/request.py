@@ -165,8 +165,8 @@ def _read(path: Path, root: Path, mime: str, limit: int | None) -> str | None:
 _EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""
 TURN_TOKENS = 24  # at most, beside the text of a message
-SHOWN_ANYWAY = 8
-"""So many of the newest messages are in the prompt, or very long; they are not searched for."""
+SHOWN_ANYWAY, SHOWN_IN_SMALL = 8, 2
+"""So many messages before the new one are in the prompt, or very long; they are not searched for. In a small window it is the last exchange."""
 
 
 class Requests:
@@ -232,7 +232,7 @@ class Requests:
         if not (seen.calls or seen.unread or self._embeddings(profile)) and self._wants_recall(seen, profile):
             self._recalled = (
                 _searched_message(seen),
-                _search_past(conn, seen, only_here=not profile.remembers, meaning=None),
+                self._search(conn, seen, only_here=not profile.remembers, meaning=None),
             )
 
     async def _recall(self, seen: Snapshot, profile: AgentProfile) -> Sequence[FoundMessage]:
@@ -244,9 +244,22 @@ class Requests:
         if self._wants_recall(seen, profile):
             embeddings, words = self._embeddings(profile), recall.words_of(seen.history, self._run_id)
             meaning = None if embeddings is None else await embeddings.of_query(words)
-            found = await self.app.database.read(_search_past, seen, only_here=not profile.remembers, meaning=meaning)
+            found = await self.app.database.read(self._search, seen, only_here=not profile.remembers, meaning=meaning)
             self._recalled = (_searched_message(seen), found)
         return self._recalled[1] if self._recalled is not None and self._recalled[0] == _searched_message(seen) else ()
+
+    def _search(
+        self, conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None
+    ) -> Sequence[FoundMessage]:
+        text, most = recall.words_of(seen.history, self._run_id), self._shown_anyway(seen)
+        above = [message.id for message in seen.history if message.run_id != self._run_id][-most:]
+        without = seen.remembered.forgotten.union(above)
+        return recall.search_past(
+            conn, seen.session, text, run_id=self._run_id, without=without, only_here=only_here, meaning=meaning
+        )
+
+    def _shown_anyway(self, seen: Snapshot) -> int:
+        return SHOWN_IN_SMALL if window_of(self.app, wanted_model(seen)).is_small else SHOWN_ANYWAY
 
     def _wants_recall(self, seen: Snapshot, profile: AgentProfile) -> bool:
         """Returns whether this message has not been searched for yet, and something may be found that is not in the prompt anyway."""
@@ -257,7 +270,7 @@ class Requests:
         if seen.has_past and profile.remembers:
             return True
         window = window_of(self.app, wanted_model(seen))
-        return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
+        return seen.session.message_count > self._shown_anyway(seen) and not _is_all_above(seen, window)
 
     def _embeddings(self, profile: AgentProfile) -> Embeddings | None:
         """Returns what searches by meaning; None where this agent is given nothing from elsewhere, or no endpoint is configured."""
@@ -304,16 +317,6 @@ def _searched_message(seen: Snapshot) -> int:
 def wanted_model(seen: Snapshot) -> str | None:
     """Returns the model that is asked for; None: the configured one."""
     return seen.run.options.model or seen.session.chosen_model
-
-
-def _search_past(
-    conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None
-) -> Sequence[FoundMessage]:
-    text = recall.words_of(seen.history, seen.run.id)
-    without = seen.remembered.forgotten.union(message.id for message in seen.history[-SHOWN_ANYWAY:])
-    return recall.search_past(
-        conn, seen.session, text, run_id=seen.run.id, without=without, only_here=only_here, meaning=meaning
-    )
 
 
 def _person(seen: Snapshot) -> str:

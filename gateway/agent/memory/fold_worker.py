@@ -27,10 +27,8 @@ from sessions.topics import Topic, Touch, ids_of
 
 log = get_logger(__name__)
 
-TRIGGER_TOKENS = 4_000
-"""When a session has more unfolded tokens than this, its oldest messages are folded until half of it is left."""
 TRIGGER_COUNT = 120
-"""The same for the number of messages; `gateway/runs/history.py` reads a few more than this for a request."""
+"""With more unfolded messages than this, the older half is folded; `gateway/runs/history.py` reads a few more than this for a request."""
 IDLE_MS, IDLE_TOKENS = 10 * 60_000, 500
 """After this time without a message everything is folded, when it is more than IDLE_TOKENS."""
 GROUP_SECONDS = 1.0
@@ -130,7 +128,7 @@ class FoldWorker:
             return []
         due: list[tuple[Unfolded, int]] = []
         for each in found:
-            keep = self._tokens_to_keep(each, now)
+            keep = self.tokens_to_keep(each, now)
             if keep is None:
                 if _is_worth_it(each):
                     self._watched[each.session_id] = each.last_at + IDLE_MS
@@ -140,19 +138,16 @@ class FoldWorker:
                 due.append((each, keep))
         return due
 
-    def _tokens_to_keep(self, each: Unfolded, now: int) -> int | None:
+    def tokens_to_keep(self, each: Unfolded, now: int) -> int | None:
         """Returns how many of its newest tokens stay unfolded; None: it is not due."""
         if each.ended:
             return 0
-        if each.tokens > self._trigger():
-            return self._trigger() // 2
+        window = window_of(self.app, None)
+        if each.tokens > window.unfolded:
+            return window.unfolded // (4 if window.is_small else 2)
         if each.count > TRIGGER_COUNT:
             return each.tokens // 2
         return 0 if now >= each.last_at + IDLE_MS and _is_worth_it(each) else None
-
-    def _trigger(self) -> int:
-        """Returns TRIGGER_TOKENS, or less when the window is small: a request shows fewer recent messages there."""
-        return min(TRIGGER_TOKENS, max(1_000, window_of(self.app, None).size // 8))
 
     # --- one fold ---
 
