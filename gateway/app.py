@@ -75,10 +75,10 @@ async def open_app(
     *,
     mine: OwnsKey = not_of_a_terminal,
     pause: float = 0.0,
-    clock: Clock = now_ms,
+    clock: Clock | None = None,
 ) -> AsyncGenerator[App]:
     """Yields everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model. `clock`:
-    what everything takes for the time.
+    what everything takes for the time; None: the database's.
     """
     hide(secrets(loaded.config))
     chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
@@ -86,6 +86,7 @@ async def open_app(
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, database.close)
         await asyncio.to_thread(require_complete, home, database)
+        clock = clock or database.clock
         app = assemble(home, loaded, chosen, database, clock=clock)
         app.model = _new_model(app, pause)
         stack.push_async_callback(_close_models, app)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.home import folder_name
 from sessions.clock import Clock, iso
+from sessions.leases import this_owner
 
 if TYPE_CHECKING:
     from gateway.agent.memory.embeddings import Embeddings
@@ -73,7 +74,7 @@ class App:
 
     `agents` and `access`: what was made of the configuration for an agent and for a platform, when it was first asked for; empty after a
     reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.
-    `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
+    `owner`: this process, as the owner of leases. `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
     `attachments`, `speaker` and `chats`: what fetches files, what says answers aloud, and the platforms; None in a process that has none.
     """
 
@@ -99,6 +100,7 @@ class App:
     access: dict[str, AccessRules] = field(default_factory=dict)
     keys: Sequence[CallerKey] = ()
     local_key: CallerKey | None = None
+    owner: str = field(default_factory=this_owner)
     attachments: AttachmentDownloader | None = None
     speaker: Speaker | None = None
     chats: PlatformSupervisor | None = None

@@ -119,7 +119,9 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "alerts": [*_troubles(app), *(alert_text(alert) for alert in alerts.current)],
             }
 
-        await stack.enter_async_context(Heartbeat(database=app.database, describe=report).reporting())
+        await stack.enter_async_context(
+            Heartbeat(database=app.database, describe=report, owner=app.owner, clock=app.clock).reporting()
+        )
         yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint)
 
 

@@ -3,13 +3,13 @@
 When a message is sent again, `retry_decision` in `gateway/chats/delivery.py` decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, exists, func, insert, or_, select, update
 
-from sessions import codec
+from sessions import codec, leases
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, RUN_ACTIVE, outbox, runs
 from sessions.db.sql import insert_once, param
@@ -156,19 +156,21 @@ def _place(columns: Any) -> Any:
 _RENDERED = (
     update(outbox)
     .where(outbox.c.id == param("row"), ~outbox.c.rendered)
-    .values(body=param("piece"), rendered=True)
+    .values(body=param("piece"), rendered=True, state=param("is"), attempts=outbox.c.attempts + 1)
     .returning(outbox)
 )
 _PIECE = insert(outbox)
 
 
-def split(conn: Connection, row: OutRow, pieces: Sequence[Piece]) -> tuple[OutRow, Piece]:
-    """Replaces a message by its pieces, in its place. Returns the first row and its piece. A message that is split already stays as it is:
-    some of its pieces may have been sent.
+def split(conn: Connection, row: OutRow, pieces: Sequence[Piece], *, edits: bool = False) -> tuple[OutRow, Piece]:
+    """Replaces a message by its pieces, in its place, and marks the first as being sent, or edited. Returns the first row and its piece. A
+    message that is split already stays as it is: some of its pieces may have been sent.
     """
     bodies = [codec.dump(piece) for piece in pieces]
-    first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0]}).mappings().first()
+    state = row.state if edits else OutState.SENDING
+    first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0], "is": state}).mappings().first()
     if first is None:
+        (mark_editing if edits else mark_sending)(conn, row.id)
         first = conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one()
         row = OutRow.from_row(first)
         return row, row.piece or {}
@@ -302,7 +304,7 @@ def give_up_chat(conn: Connection, platform: str, chat: str, error: str) -> int:
 
 
 def interrupted(conn: Connection, platform: str, now: int) -> list[OutRow]:
-    """Handles at start what a dead process was sending, which may have arrived. Returns the rows that are not tried again: they were
+    """Handles what a dead process was sending, which may have arrived. Returns the rows that are not tried again: they were
     tried too often, or are too old.
     """
     old = outbox.c.created_at < now - MAX_AGE_MS
@@ -325,21 +327,30 @@ def interrupted(conn: Connection, platform: str, now: int) -> list[OutRow]:
     return [row for row in map(OutRow.from_row, changed) if row.state is OutState.DEAD]
 
 
-def release(conn: Connection, platform: str, owner_is_dead: Sequence[str]) -> None:
-    """Frees rows that dead processes had claimed."""
+def release(conn: Connection, platform: str, rows: Sequence[int]) -> None:
+    """Frees these rows, which nobody sends any more."""
     conn.execute(
         update(outbox)
-        .where(outbox.c.platform == platform, outbox.c.lease_owner.in_(owner_is_dead), OUT_OPEN)
+        .where(outbox.c.platform == platform, outbox.c.id.in_(rows), OUT_OPEN)
         # In the past and not NULL: `interrupted` looks for leases that have run out.
         .values(lease_until=0)
     )
 
 
-def owners(conn: Connection, platform: str) -> list[str]:
-    query = select(outbox.c.lease_owner).where(
-        outbox.c.platform == platform, OUT_OPEN, outbox.c.lease_owner.is_not(None)
-    )
-    return list(conn.scalars(query.distinct()))
+_CLAIMED = select(outbox.c.id, outbox.c.chat, outbox.c.lease_owner, outbox.c.lease_until).where(
+    outbox.c.platform == param("on"), OUT_OPEN, outbox.c.lease_owner.is_not(None)
+)
+
+
+def left_claimed(conn: Connection, platform: str, owner: str, busy_chats: Collection[str]) -> list[int]:
+    """Returns the rows that are claimed and sent by nobody: by a process that is gone, or by this one in a chat that it does not send to."""
+    claimed = conn.execute(_CLAIMED, {"on": platform}).all()
+    gone = {by for by in {row.lease_owner for row in claimed} if by != owner and leases.is_gone(conn, by)}
+    return [
+        row.id
+        for row in claimed
+        if row.lease_until and (row.lease_owner in gone or (row.lease_owner == owner and row.chat not in busy_chats))
+    ]
 
 
 _NEXT_DUE = select(func.min(case((_DUE, 0), else_=outbox.c.due_at))).where(outbox.c.platform == param("on"), OUT_OPEN)

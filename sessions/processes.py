@@ -69,7 +69,7 @@ def close_orphans(conn: Connection, now: int) -> None:
     """Marks what a dead process of this machine has kept: it ended with it, and how is not known."""
     rows = conn.execute(select(processes.c.id, processes.c.owner).where(PROCESS_RUNS)).all()
     for process_id, owner in rows:
-        if leases.is_dead(owner):
+        if leases.is_gone(conn, owner):
             ended(conn, process_id, UNKNOWN, now)
 
 

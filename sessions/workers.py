@@ -24,7 +24,7 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
-    """`owner`: as in leases. `report`: what it said about its parts."""
+    """`owner`: as in leases. `report`: what it said about its parts. `gone`: it is known to be dead."""
 
     name: str
     owner: str
@@ -36,21 +36,21 @@ class WorkerRow:
     started_at: int
     last_seen: int
     report: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    gone: bool = False
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
-        values["state"], values["report"] = WorkerState(row["state"]), json.loads(row["report"])
-        return cls(**values)
+    def from_row(cls, row: RowMapping, *, gone: bool) -> Self:
+        changed: dict[str, Any] = {"state": WorkerState(row["state"]), "report": json.loads(row["report"])}
+        return cls(**dict(row) | changed, gone=gone)
 
     def state_at(self, now: int) -> WorkerState:
-        is_lost = leases.is_dead(self.owner) or now - self.last_seen > SILENT_MS
+        is_lost = self.gone or now - self.last_seen > SILENT_MS
         return WorkerState.LOST if is_lost else self.state
 
 
 def report(conn: Connection, row: WorkerRow) -> None:
     """Replaces what the worker has reported before."""
-    values = {name: getattr(row, name) for name in row.__slots__}
+    values = {column.name: getattr(row, column.name) for column in workers.c}
     # An upsert that both databases understand; nobody else writes this name.
     conn.execute(delete(workers).where(workers.c.name == row.name))
     conn.execute(insert(workers), {**values, "report": json.dumps(row.report, ensure_ascii=False)})
@@ -63,7 +63,7 @@ def leave(conn: Connection, name: str) -> None:
 def everyone(conn: Connection) -> list[WorkerRow]:
     """The newest first."""
     rows = conn.execute(select(workers).order_by(workers.c.started_at.desc(), workers.c.name)).mappings()
-    return [WorkerRow.from_row(row) for row in rows]
+    return [WorkerRow.from_row(row, gone=leases.is_gone(conn, row["owner"])) for row in rows]
 
 
 def any_ready(conn: Connection, now: int) -> bool:
@@ -88,5 +88,5 @@ def held_leases(conn: Connection, now: int) -> list[LeaseRow]:
 def forget_lost(conn: Connection, now: int) -> None:
     """Removes those that are known to be dead, and those that have been silent for a day."""
     for row in everyone(conn):
-        if leases.is_dead(row.owner) or now - row.last_seen > FORGOTTEN_MS:
+        if row.gone or now - row.last_seen > FORGOTTEN_MS:
             leave(conn, row.name)

@@ -19,7 +19,7 @@ from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter, RowSender, SentRow, is_edit
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import leases, outbox, runs
+from sessions import outbox, runs
 from sessions.errors import StateError
 from sessions.messages import Piece
 from sessions.records import OutRow, OutState
@@ -28,6 +28,8 @@ from sessions.topics import Topic, Touch, ids_of
 log = get_logger(__name__)
 
 LEASE_MS = 120_000
+RECOVER_SECONDS = 2.0
+"""How often it is looked for messages whose sending was cut off."""
 TOO_OLD_MS = 24 * 3_600_000
 POLL_SECONDS = 1.0
 IN_HAND = 50
@@ -131,12 +133,12 @@ class Delivery:
         self._platform = str(adapter.platform)
         self._pacer = pacer
         self._previews = previews
-        self._owner = leases.this_owner()
         self._claims = 0
         self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
         self._probes = Probes(adapter)
         self._rows = RowSender(app, adapter)
         self._has_new_row = False  # this process put something in since the last claim
+        self._recovers_at = 0.0
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.failure: str | None = None
@@ -164,11 +166,11 @@ class Delivery:
         """Claims one row of every free chat and starts sending. With more than `IN_HAND` chats at work it waits a little, to claim many at once."""
         unlisten = self.app.database.listen(self._on_commit, Topic.OUTBOX, Topic.STOPPED)
         try:
-            # Before anything is claimed: what a dead process was sending may have arrived, and must not be sent as if new.
-            await self.app.database.write(self._recover, await self._owner_key())
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._wake.clear()
+                    # Before anything is claimed: what was cut off may have arrived, and must not be sent as if new.
+                    await self._recover()
                     # Rows that this process has just written need no query.
                     is_new, self._has_new_row = self._has_new_row, False
                     now = self.app.clock()
@@ -206,17 +208,27 @@ class Delivery:
 
     # --- transactions ---
 
-    def _recover(self, conn: Connection, owner_key: str | None) -> None:
-        # Also our own rows: when `run` begins again in this process, nobody sends what it had claimed before.
-        dead = [owner for owner in outbox.owners(conn, self._platform) if owner == self._owner or leases.is_dead(owner)]
-        outbox.release(conn, self._platform, dead)
+    async def _recover(self) -> None:
+        """Frees what was claimed and is sent by nobody any more: by a process that is gone, or by this one in an attempt that has failed."""
+        if time.monotonic() < self._recovers_at:
+            return
+        busy = list(self._busy)
+        if (
+            await self.app.database.read(outbox.left_claimed, self._platform, self.app.owner, busy)
+            or not self._recovers_at
+        ):
+            await self.app.database.write(self._free_left, busy, await self._owner_key())
+        self._recovers_at = time.monotonic() + RECOVER_SECONDS
+
+    def _free_left(self, conn: Connection, busy: Sequence[str], owner_key: str | None) -> None:
+        outbox.release(conn, self._platform, outbox.left_claimed(conn, self._platform, self.app.owner, busy))
         now = self.app.clock()
         for row in outbox.interrupted(conn, self._platform, now):
             notify_undelivered(conn, row, row.last_error or "", now, owner_key=owner_key)
 
     def _claim(self, conn: Connection) -> list[OutRow]:
         return outbox.claim(
-            conn, self._platform, self._owner, self.app.clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
+            conn, self._platform, self.app.owner, self.app.clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
         )
 
     def _prepare(
@@ -229,7 +241,7 @@ class Delivery:
         elif row.piece is not None:
             content = row.piece
         else:
-            row, content = outbox.split(conn, row, pieces)
+            return outbox.split(conn, row, pieces, edits=edits)
         (outbox.mark_editing if edits else outbox.mark_sending)(conn, row.id)
         return row, content
 
@@ -239,7 +251,7 @@ class Delivery:
         outbox.mark_sent(conn, row.id, sent.message_id, now)
         if sent.was_preview and row.run_id:
             runs.keep_preview(conn, row.run_id, None)
-        more = outbox.claim(conn, self._platform, self._owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
+        more = outbox.claim(conn, self._platform, self.app.owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
         return more[0] if more else None
 
     def _mark_undeliverable(self, conn: Connection, row: OutRow, why: str, owner_key: str | None, gone: bool) -> None:

@@ -24,7 +24,7 @@ from gateway.daemon import Serving, serving
 from gateway.home import prepare_home, shown
 from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger, is_journal
-from sessions import ids
+from sessions import ids, leases
 from sessions.clock import now_ms
 from sessions.db import upgrade_in_child
 from sessions.db.sqlite import ended_uncleanly, quick_check
@@ -68,6 +68,7 @@ def run(cli: Cli) -> None:
     if on_sqlite and not process.has_pid_file(cli.home):
         upgrade_in_child(cli.home)
     with process.single_instance(cli.home) as was_killed:
+        leases.hold_home()
         path = cli.home / "state.db"
         if on_sqlite and (ended_uncleanly(path) or (was_killed and path.exists())):
             log.info("database.checked", whole=quick_check(path))

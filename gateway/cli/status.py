@@ -36,13 +36,12 @@ _FULL_BYTES = 2**20
 @pass_cli
 def status(cli: Cli, wants_json: bool) -> None:
     """How the running gateway is. Ends with 1 when none runs."""
-    now = now_ms()
     try:
         rules = load(cli.home, cli.environ).config.session_reset.rules()
     except BadConfig:  # it is not usable; `hermes doctor` says why
         rules = None
 
-    def read_state(conn: Connection) -> _HomeState:
+    def read_state(conn: Connection, now: int) -> _HomeState:
         return _HomeState(
             workers=workers.everyone(conn),
             leases=workers.held_leases(conn, now),
@@ -53,7 +52,8 @@ def status(cli: Cli, wants_json: bool) -> None:
         )
 
     with existing_database(cli) as database:
-        found = _HomeState() if database is None else database.read_now(read_state)
+        now = now_ms() if database is None else database.clock()
+        found = _HomeState() if database is None else database.read_now(read_state, now)
     if wants_json:
         click.echo(as_json(_facts(found, now)))
     else:

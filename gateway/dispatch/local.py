@@ -132,7 +132,7 @@ class LocalDispatch:
         opening = self._opening(item.session_key)
         run = runs.claim(conn, item.session_key, self._owner, opening, now, lease_ms=LEASE_MS)
         if run is not None:  # in the same transaction, so that the run begins with all that is there
-            runs.take_in_new_messages(conn, run, now)
+            runs.take_in_new_messages(conn, run, now, claimed_now=True)
         return run
 
     async def keep_alive(self, run_ids: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from gateway.observe.logging import get_logger
-from sessions import leases, workers
+from sessions import workers
 from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database, probe
 from sessions.errors import StateError
@@ -34,9 +34,15 @@ class Heartbeat:
 
     database: Database
     describe: Callable[[], Mapping[str, Any]]
+    owner: str
     role: str = "all"
     clock: Clock = now_ms
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    @property
+    def name(self) -> str:
+        # With the random end of the owner: two containers may have one name, and the same process ids.
+        return f"{socket.gethostname()}-{os.getpid()}-{self.owner.rpartition(':')[2].replace('#', '-')}"
 
     @contextlib.asynccontextmanager
     async def reporting(self) -> AsyncGenerator[None]:
@@ -48,14 +54,14 @@ class Heartbeat:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             # A daemon that was killed leaves its row, by which it is known as lost.
-            await self._write(workers.leave, _name())
+            await self._write(workers.leave, self.name)
 
     async def _run(self, started_at: int) -> None:
         await self._write(workers.forget_lost, self.clock())
         while True:
             row = WorkerRow(
-                name=_name(),
-                owner=leases.this_owner(),
+                name=self.name,
+                owner=self.owner,
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 version=version("hermes-gateway"),
@@ -73,10 +79,6 @@ class Heartbeat:
             await self.database.write(work, *values)
         except StateError as error:  # whoever watches the database tells of it
             log.debug("worker.not_reported", error=str(error))
-
-
-def _name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

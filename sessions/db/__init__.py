@@ -22,7 +22,10 @@ def open_database(home: Path, url: str = "") -> Database:
     if url:
         from sessions.db import postgres
 
-        return _migrated(postgres.Postgres(postgres.make_engine(url), listeners), listeners)
+        backend = postgres.Postgres(postgres.make_engine(url), listeners)
+        database = _migrated(backend, listeners)
+        database.read_now(backend.clock.sync)
+        return database
     from sessions.db import sqlite
 
     path = home / "state.db"

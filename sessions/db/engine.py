@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from sessions.clock import Clock
 from sessions.errors import DatabaseUnavailable
 from sessions.topics import Topic, Touch
 
@@ -104,12 +105,17 @@ class Backend(Protocol):
 
     name: str
     engine: Engine
+    clock: Clock
 
     def explain(self, error: Exception, /) -> Exception:
         """Returns one of our own errors when the error is about the state of the database, else the same error."""
         ...
 
     def read(self) -> "contextlib.AbstractContextManager[Connection]": ...
+
+    def may_read_again(self, error: Exception, /) -> bool:
+        """Returns whether a read that failed so may succeed at once, over another connection."""
+        ...
 
     def submit(self, job: "QueuedWrite[Any]") -> None: ...
 
@@ -143,6 +149,11 @@ class Database(ReadsAndWrites):
     @property
     def dialect(self) -> str:
         return self._backend.name
+
+    @property
+    def clock(self) -> Clock:
+        """The time by which leases and due times of this database are judged: on PostgreSQL the server's, the same for every process."""
+        return self._backend.clock
 
     def listen(self, on_commit: OnCommit, *topics: Topic) -> Callable[[], None]:
         """Calls `on_commit` after each commit that touched one of the topics, or anything where none is named, in the committing thread; it must
@@ -186,14 +197,18 @@ class Database(ReadsAndWrites):
 
     def read_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._noting_failure():
-            try:
-                with self._backend.read() as conn:
-                    return work(conn, *args, **kwargs)
-            except Exception as error:
-                explained = self._backend.explain(error)
-                if explained is error:
-                    raise
-                raise explained from error
+            for again in (True, False):
+                try:
+                    with self._backend.read() as conn:
+                        return work(conn, *args, **kwargs)
+                except Exception as error:
+                    if again and self._backend.may_read_again(error):
+                        continue
+                    explained = self._backend.explain(error)
+                    if explained is error:
+                        raise
+                    raise explained from error
+        raise AssertionError("unreachable")
 
     def shrink(self) -> None:
         """Returns the pages that deletes have freed to the disk. Blocks, in short transactions."""

@@ -1,6 +1,7 @@
 """PostgreSQL for teams: the same functions in a small thread pool on psycopg."""
 
 import contextlib
+import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,8 +10,10 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
+from sessions.clock import now_ms
 from sessions.db.engine import Listener, Outcome, QueuedWrite, notify_listeners, resolve_futures, take_touched
 from sessions.db.schema import message_search, metadata
+from sessions.db.sql import LOCKED
 from sessions.errors import DatabaseUnavailable, Unusable
 from sessions.topics import Touch
 
@@ -33,7 +36,6 @@ def make_engine(url: str) -> Engine:
             parsed.set(drivername="postgresql+psycopg"),
             pool_size=_POOL,
             max_overflow=_POOL,
-            pool_pre_ping=True,
             connect_args={name: value for name, value in _CONNECTING.items() if name not in parsed.query},
             hide_parameters=True,  # messages' texts are among them
         )
@@ -69,11 +71,40 @@ def lock(conn: Connection) -> None:
     conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
 
+_SERVER_TIME = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+_LONGEST_TRIP_MS = 500
+
+
+class ServerClock:
+    """The server's time in milliseconds, without asking it each time: it was asked once, and since then a clock has run that nobody sets. Asked
+    again now and then, it follows the server.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = now_ms() - _running_ms()
+
+    def __call__(self) -> int:
+        return self._ahead + _running_ms()
+
+    def sync(self, conn: Connection) -> None:
+        began = _running_ms()
+        server = conn.scalar(_SERVER_TIME) or 0
+        ended = _running_ms()
+        if ended - began < _LONGEST_TRIP_MS:  # after a slow answer nobody knows when it was given
+            self._ahead = server - (began + ended) // 2
+
+
+def _running_ms() -> int:
+    # Goes on while the machine sleeps, where the system has such a clock.
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+
+
 class Postgres:
     name = "postgresql"
 
     def __init__(self, engine: Engine, listeners: list[Listener]) -> None:
         self.engine = engine
+        self.clock = ServerClock()
         self._listeners = listeners
         self._pool = ThreadPoolExecutor(_POOL, thread_name_prefix="db-write")
 
@@ -90,7 +121,13 @@ class Postgres:
             ) as conn,
             conn.begin(),
         ):
+            conn.info.pop(LOCKED, None)
             yield conn
+
+    def may_read_again(self, error: Exception) -> bool:
+        # Connections are not tried out before each use, which would cost a trip to the server. One that was cut meanwhile is noticed by its
+        # first statement, and the pool replaces all of them.
+        return isinstance(error, DBAPIError) and error.connection_invalidated
 
     def submit(self, job: QueuedWrite[Any]) -> None:
         self._pool.submit(self._run, job)
@@ -109,6 +146,7 @@ class Postgres:
             try:
                 with self.engine.connect() as conn:
                     conn.info.pop("touched", None)
+                    conn.info.pop(LOCKED, None)
                     with conn.begin():
                         result = job.run(conn)
                     return (job, result, None), take_touched(conn)

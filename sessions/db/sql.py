@@ -17,10 +17,17 @@ def param(name: str) -> BindParameter[Any]:
     return bindparam(name)
 
 
+LOCKED = "locked"
+"""Where a connection's `info` holds the locks of the transaction that goes on; whoever begins one on PostgreSQL empties it."""
+
+
 def lock(conn: Connection, name: str, *, space: int = 0) -> None:
     """On PostgreSQL, makes transactions that name the same thing wait for each other, until they end. SQLite has one writer anyway."""
     if conn.dialect.name != "sqlite":
-        conn.execute(_LOCK, {"name": name, "space": space})
+        held = conn.info.setdefault(LOCKED, set[tuple[str, int]]())
+        if (name, space) not in held:
+            conn.execute(_LOCK, {"name": name, "space": space})
+            held.add((name, space))
 
 
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, :space))")

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from sessions import files
+from sessions.clock import now_ms
 from sessions.db.engine import EVERY_TOPIC, GroupCommit, Listener, QueuedWrite, resolve_futures
 from sessions.db.schema import APPLICATION_ID
 from sessions.errors import DatabaseUnavailable, ForeignHome, ReadOnly, Unusable
@@ -147,6 +148,7 @@ def prepare_file(path: Path) -> None:
 
 class Sqlite:
     name = "sqlite"
+    clock = staticmethod(now_ms)
 
     def __init__(self, path: Path, listeners: list[Listener]) -> None:
         self._path = path
@@ -156,6 +158,9 @@ class Sqlite:
         listeners.append((self._checkpoints.consider, EVERY_TOPIC))
         self._writer = GroupCommit(self.engine, self.explain, listeners)
         self.submit = self._writer.submit
+
+    def may_read_again(self, _: Exception) -> bool:
+        return False
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._path)
@@ -253,6 +258,7 @@ class SqliteUnwritable:
     """Raises Unusable, ForeignHome."""
 
     name = "sqlite"
+    clock = staticmethod(now_ms)
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -268,6 +274,9 @@ class SqliteUnwritable:
         conn = sqlite3.connect(self._address, uri=True, isolation_level=None, check_same_thread=False)
         conn.execute("PRAGMA temp_store = MEMORY")
         return conn
+
+    def may_read_again(self, _: Exception) -> bool:
+        return False
 
     def explain(self, error: Exception) -> Exception:
         return explain(error, self._path)

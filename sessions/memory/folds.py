@@ -113,7 +113,9 @@ def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> 
     current = state(conn, ns)
     held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
     # The lease of a killed process is free at once: it would hold up all folds here for minutes.
-    if now < current.retry_at <= now + LONGEST_PAUSE_MS or (held and not leases.is_dead(current.lease_owner or "")):
+    if now < current.retry_at <= now + LONGEST_PAUSE_MS or (
+        held and not leases.is_gone(conn, current.lease_owner or "")
+    ):
         return False
     ensure(conn, ns)
     taken = {"lease_owner": owner, "lease_until": now + lease_ms}

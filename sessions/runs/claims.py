@@ -39,7 +39,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
     current = active(conn, session_key)
     if current is None:
         current = start_for_oldest(conn, session_key, opening, now)
-    if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
+    if current is None or current.status is not RunStatus.RUNNING or _is_held(conn, current, owner, now):
         return None
     if not is_time(current.wake_at, now):
         return None
@@ -74,17 +74,17 @@ def _unattended_ms(run: Run, now: int, lease_ms: int) -> int:
     return max(0, now - max(seen, run.updated_at))
 
 
-def _is_held(run: Run, owner: str, now: int) -> bool:
+def _is_held(conn: Connection, run: Run, owner: str, now: int) -> bool:
     if run.lease_owner is None or run.lease_until is None or run.lease_until <= now:
         return False
     # A process of this machine that is gone need not be waited for until its lease ends.
-    return run.lease_owner != owner and not leases.is_dead(run.lease_owner)
+    return run.lease_owner != owner and not leases.is_gone(conn, run.lease_owner)
 
 
 def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int) -> Run | None:
     """Claims a farewell, which belongs to a session and leaves the key's own run alone."""
     current = find(conn, run_id)
-    if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
+    if current is None or current.status is not RunStatus.RUNNING or _is_held(conn, current, owner, now):
         return None
     took_over = 0 if current.lease_owner is None else 1
     if not is_time(current.wake_at, now) or _must_wait_its_turn(conn, current, took_over, now):

@@ -14,6 +14,7 @@ from sessions.runs.journal import (
     close_call,
     count_stopped,
     emit_status,
+    joining,
     new_messages,
     note_answer,
     open_calls,
@@ -58,13 +59,17 @@ def finish(
     if reply is not None:
         _reply(conn, current, reply, now, dedup_key=f"{run.id}:{step}:0")
     # In the same transaction as the end: no message can come in between and be left without a run.
-    waiting = new_messages(conn, current) if reason is StopReason.DONE else []
+    unread = (
+        inbox.unread(conn, run.session_key) if reason is StopReason.DONE and run.kind is not RunKind.FAREWELL else None
+    )
+    waiting = joining(conn, current, unread) if unread else []
     if waiting:
         take_in(conn, current, waiting, now)
         return False
     if said.withheld:
         _note(conn, current, withheld=True)
-    _end(conn, current, RunStatus.COMPLETED, now, reason=StopReason.BUDGET if said.cut_off else reason)
+    reason = StopReason.BUDGET if said.cut_off else reason
+    _end(conn, current, RunStatus.COMPLETED, now, reason=reason, more=None if unread is None else bool(unread))
     return True
 
 
@@ -180,7 +185,9 @@ def _end(
     *,
     reason: StopReason | None = None,
     error: str | None = None,
+    more: bool | None = None,
 ) -> None:
+    """`more`: whether unread messages wait for the next run of this key; None: it is looked for here."""
     conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
     emit_status(conn, run, status, now, error=error)
     touch(conn, Topic.RUN, run.id)
@@ -188,5 +195,5 @@ def _end(
         jobs.mark_ended(conn, run, status, now, reason=reason, error=error)
     if run.kind is RunKind.FAREWELL:
         farewells.release(conn, run)
-    if inbox.count_unread(conn, run.session_key):  # the next one of this key may start
+    if inbox.count_unread(conn, run.session_key) if more is None else more:  # the next one of this key may start
         touch(conn, Topic.INBOX, run.session_key)

@@ -46,8 +46,12 @@ def new_messages(conn: Connection, run: Run) -> list[InboxRow]:
     """Returns unread rows that belong to this run: the message that started it, and later ones of the same chat and thread."""
     if run.kind is RunKind.FAREWELL:
         return []
-    waiting = inbox.unread(conn, run.session_key)
-    return [row for row in waiting if row.run_id == run.id or _joins(conn, row, run)]
+    return joining(conn, run, inbox.unread(conn, run.session_key))
+
+
+def joining(conn: Connection, run: Run, unread: Sequence[InboxRow]) -> list[InboxRow]:
+    """Returns those of the key's unread rows that belong to this run."""
+    return [row for row in unread if row.run_id == run.id or _joins(conn, row, run)]
 
 
 def _joins(conn: Connection, row: InboxRow, run: Run) -> bool:

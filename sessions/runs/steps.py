@@ -14,11 +14,11 @@ from sessions.runs.queries import ModelAnswer
 from sessions.topics import Topic
 
 
-def take_in_new_messages(conn: Connection, run: Run, now: int) -> int:
-    """Makes new messages of this chat and thread user messages of this run, in order. Returns how many."""
+def take_in_new_messages(conn: Connection, run: Run, now: int, *, claimed_now: bool = False) -> int:
+    """Makes new messages of this chat and thread user messages of this run, in order. Returns how many. `claimed_now`: in this transaction."""
     lock(conn, run.session_key)
     rows = new_messages(conn, run)
-    if rows:
+    if rows and not claimed_now:
         check_fence(conn, run, now)
     return len(take_in(conn, run, rows, now))
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, ScalarSelect, func, insert, select, update
+from sqlalchemy import Connection, ScalarSelect, bindparam, func, insert, select, update
 
 from sessions import ids
 from sessions.db.engine import touch
@@ -29,7 +29,18 @@ def _first_open(session_id: Any) -> ScalarSelect[int]:
 
 # Built once: these run for every message.
 _INSERT = insert(messages).returning(messages.c.id)
-_LOCK = select(sessions.c.id).where(sessions.c.id == param("session")).with_for_update()
+_GIVEN = [column for column in messages.c if column.name != "id"]
+_LOCKED = select(sessions.c.id).where(sessions.c.id == param("session_id")).with_for_update().cte("locked")
+_INSERT_LOCKED = (
+    insert(messages)
+    .from_select(
+        [column.name for column in _GIVEN],
+        select(*(bindparam(column.name, type_=column.type) for column in _GIVEN)).select_from(_LOCKED),
+    )
+    .returning(messages.c.id)
+)
+"""The same on PostgreSQL for the first of several rows: it locks the session before it takes an id, or ids could be taken in one order and
+committed in another. It inserts nothing where the session is gone."""
 _COUNT = (
     update(sessions)
     .where(sessions.c.id == param("session"))
@@ -107,9 +118,8 @@ def append(
     """
     if not new:
         return []
-    if conn.dialect.name != "sqlite":
-        conn.execute(_LOCK, {"session": session_id})  # or ids could be taken in one order and committed in another
-    added = [_insert(conn, session_id, message, now) for message in new]
+    first = _INSERT if conn.dialect.name == "sqlite" else _INSERT_LOCKED
+    added = [_insert(conn, _INSERT if n else first, session_id, message, now) for n, message in enumerate(new)]
     counted = conn.execute(
         _COUNT,
         {
@@ -180,9 +190,9 @@ def mark_settled(conn: Connection, session_id: str) -> None:
     touch(conn, Topic.SESSION, session_id)
 
 
-def _insert(conn: Connection, session_id: str, message: Message, now: int) -> int:
-    return conn.execute(
-        _INSERT,
+def _insert(conn: Connection, inserting: Any, session_id: str, message: Message, now: int) -> int:
+    row_id = conn.execute(
+        inserting,
         {
             "session_id": session_id,
             "run_id": message.run_id,
@@ -199,7 +209,10 @@ def _insert(conn: Connection, session_id: str, message: Message, now: int) -> in
             "state": message.state,
             "idem_key": message.idem_key,
         },
-    ).scalar_one()
+    ).scalar_one_or_none()
+    if row_id is None:
+        raise NotFound(f"Session {session_id} is gone.")
+    return row_id
 
 
 def dump(value: Any) -> str | None:

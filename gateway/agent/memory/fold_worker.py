@@ -19,7 +19,6 @@ from gateway.observe.logging import get_logger
 from sessions import memory, spending, store
 from sessions.clock import iso
 from sessions.errors import StateError
-from sessions.leases import this_owner
 from sessions.memory import FoldMaterial, Unfolded
 from sessions.memory.folds import LONGEST_PAUSE_MS
 from sessions.records import Source
@@ -57,7 +56,6 @@ class FoldWorker:
 
     def __init__(self, app: App) -> None:
         self.app = app
-        self._owner = this_owner()
         self._watched: dict[str, int] = {}  # session → when to look at it
         self._wake = asyncio.Event()
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -174,13 +172,13 @@ class FoldWorker:
             return None
         now = self.app.clock()
         # A row, because another process may fold this namespace at the same moment.
-        if not await self.app.database.write(memory.begin, ns, self._owner, now, lease_ms=LEASE_MS):
+        if not await self.app.database.write(memory.begin, ns, self.app.owner, now, lease_ms=LEASE_MS):
             until = (await self.app.database.read(memory.state, ns)).retry_at
             return min(max(until, now + FIRST_PAUSE_MS), now + LONGEST_PAUSE_MS)
         try:
             return await self._fold(ns, session_id, keep)
         finally:
-            await self.app.database.write(memory.release, ns, self._owner)
+            await self.app.database.write(memory.release, ns, self.app.owner)
 
     async def _fold(self, ns: str, session_id: str, keep: int) -> int | None:
         began, usage = self.app.clock(), (0, 0)

@@ -21,7 +21,6 @@ from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import processes
 from sessions.errors import StateError
-from sessions.leases import this_owner
 from sessions.processes import UNKNOWN, ProcessRow
 from sessions.records import Session
 from sessions.topics import Topic, Touch, ids_of
@@ -101,7 +100,7 @@ class Processes:
             id=secrets.token_hex(4),
             session_id=session.id,
             session_key=session.session_key,
-            owner=this_owner(),
+            owner=app.owner,
             command=command,
             started_at=app.clock(),
         )

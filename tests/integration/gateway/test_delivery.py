@@ -21,6 +21,7 @@ from sessions import outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform
+from sessions.leases import this_owner
 from sessions.messages import Attachment, AttachmentKind, Content, Outbound, Piece, Receipt
 from sessions.records import AskKind, Route
 from tests.app import make_app
@@ -387,3 +388,25 @@ async def test_a_file_is_sent_only_from_where_tools_put_it(sqlite: Database, tmp
         await until(lambda: len(sqlite.read_now(outbox.dead_letters)) == 3)
         await until(lambda: chats.sent)
     assert chats.sent == [("report.pdf", "report.pdf")]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_send_that_another_process_left_when_it_was_killed_is_tried_again_soon_and_only_after_a_probe(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(delivery, "RECOVER_SECONDS", 0.02)
+    dead = f"{this_owner().partition(':')[0]}:999999999:1:00000000"
+
+    def left_by(conn: Connection) -> None:
+        put(conn, "1", "hello")
+        cut = {"who": dead, "until": now_ms() + delivery.LEASE_MS}
+        conn.execute(text("UPDATE outbox SET state = 'sending', lease_owner = :who, lease_until = :until"), cut)
+
+    chats = TypingChats(per_second=100_000)
+    async with delivering(database, chats) as under_test:
+        await database.write(left_by)
+        async with asyncio.timeout(30):
+            while not chats.sent:  # as the supervisor does each second
+                under_test.wake()
+                await asyncio.sleep(0.01)
+    assert (chats.sent, chats.probes) == ([("1", "hello")], 1)

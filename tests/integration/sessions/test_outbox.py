@@ -139,7 +139,7 @@ def test_an_edit_that_was_cut_off_is_in_no_doubt(database: Database) -> None:
     def die(conn: Connection) -> None:
         (row,) = outbox.claim(conn, "telegram", "dead", NOW, lease_ms=1_000)
         outbox.mark_editing(conn, row.id)
-        outbox.release(conn, "telegram", ["dead"])
+        outbox.release(conn, "telegram", [row.id])
         outbox.interrupted(conn, "telegram", NOW + 1)
 
     for tried in (0, 1, 2):

@@ -75,7 +75,7 @@ def a_day(conn: Connection) -> None:
 
 def send_all(conn: Connection) -> None:
     outbox.next_due(conn, "telegram", 10)
-    outbox.owners(conn, "telegram")
+    outbox.left_claimed(conn, "telegram", "me", ())
     outbox.interrupted(conn, "telegram", 10)
     while rows := outbox.claim(conn, "telegram", "me", 10, lease_ms=1_000):
         row = rows[0]

@@ -29,6 +29,14 @@ def test_this_process_and_those_of_other_machines_are_not_known_to_be_dead():
     assert not leases.is_dead("nonsense")
 
 
+def test_a_process_of_another_pid_namespace_is_known_to_be_dead_only_by_whoever_holds_the_home():
+    host, _, process = leases.this_owner().partition(":")
+    other = f"{host.rpartition('/')[0]}/1:{process}"
+    assert not leases.is_dead(other)
+    assert leases.is_dead(other, alone=True)
+    assert not leases.is_dead(leases.this_owner(), alone=True)
+
+
 def test_an_owner_before_the_last_boot_or_of_a_reused_number_is_dead():
     host, _, process = leases.this_owner().partition(":")
     name = host.partition("/")[0]
