@@ -5,8 +5,10 @@ import secrets
 import socket
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, text
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 STALLED_SECONDS = 6.0
 """On PostgreSQL: a worker without a heartbeat for so long counts as dead. It beats every two seconds."""
@@ -69,17 +71,17 @@ def is_dead(owner: str, *, alone: bool = False) -> bool:
     return _started(int(pid)) != started
 
 
-_BEAT_OF = text(
-    "SELECT last_heartbeat > clock_timestamp() - make_interval(secs => :seconds) FROM procrastinate_workers WHERE id = :id"
-)
+_BEATS = """
+SELECT last_heartbeat > clock_timestamp() - make_interval(secs => %(seconds)s) FROM procrastinate_workers WHERE id = %(id)s
+"""
 
 
-def is_gone(conn: Connection, owner: str) -> bool:
+def is_gone(conn: "Connection", owner: str) -> bool:
     """Returns whether this owner is dead: on PostgreSQL by its heartbeat, wherever it runs; else, and for an owner that has none, as `is_dead`."""
     worker = owner.rpartition("#")[2]
     if conn.dialect.name == "sqlite" or "#" not in owner:
         return is_dead(owner, alone=conn.dialect.name == "sqlite" and _holds_home)
-    return not conn.scalar(_BEAT_OF, {"id": int(worker), "seconds": STALLED_SECONDS})
+    return not conn.exec_driver_sql(_BEATS, {"id": int(worker), "seconds": STALLED_SECONDS}).scalar()
 
 
 _holds_home = False
