@@ -17,6 +17,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any, Self
 
@@ -283,7 +284,8 @@ class WhatsAppServer(WireServer):
                 text, buttons = inside.get("caption", ""), []
         said = self._keep(room, self.bot, text, reply_to=body.get("context", {}).get("message_id"))
         said.buttons = buttons
-        said.file = self.media.get(inside.get("id", ""))
+        file = self.media.get(inside.get("id", ""))
+        said.file = replace(file, voice=bool(inside.get("voice"))) if file is not None else None
         return said
 
     def _accepted(self, room: Room, said: Said) -> web.StreamResponse:

@@ -64,7 +64,7 @@ def _contents(kind: str, inside: Json) -> Iterator[str]:
         case "reaction":
             yield from _keys(inside, {"message_id", "emoji"}, "reaction")
         case _ if kind in _MEDIA:
-            allowed = {"id"} if kind == "audio" else {"id", "caption"}
+            allowed = {"id", "voice"} if kind == "audio" else {"id", "caption"}
             yield from _keys(inside, allowed | ({"filename"} if kind == "document" else set()), kind)
             if "caption" in inside:
                 yield from _text(inside["caption"], 1024, "caption")

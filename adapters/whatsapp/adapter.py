@@ -33,7 +33,7 @@ from sessions.messages import Attachment, InboundKind, Outbound, Piece, Receipt
 SIGNATURE = "x-hub-signature-256"
 _CHECK_SECONDS = 300.0
 _LAST_KEPT = 10_000
-_NOT_FOR_META = {"content", "filename", "path", "mime", "caption"}
+_NOT_FOR_META = {"content", "filename", "path", "mime", "caption", "voice"}
 _TEXT_REFUSED = {100, 131009}
 """Codes for a parameter that is not accepted."""
 
@@ -164,8 +164,7 @@ class WhatsApp(ReceivesWebhooks):
             media: dict[str, Any] = {"id": await self._api.upload(self._number, data, piece["filename"], piece["mime"])}
             if piece["type"] == "document":
                 media["filename"] = piece["filename"]
-            if "caption" in piece:
-                media["caption"] = piece["caption"]
+            media |= {key: piece[key] for key in ("caption", "voice") if key in piece}
             message[piece["type"]] = media
         return message
 

@@ -93,7 +93,11 @@ def _file(attachment: Attachment) -> dict[str, Any]:
             kind = "audio"
         case _:
             kind = "document"
-    return {"type": kind, "filename": attachment.name, "path": attachment.path, "mime": mime}
+    # Opus in Ogg, which people listen to without a download before.
+    spoken = (
+        {"voice": True} if attachment.kind is AttachmentKind.VOICE and (kind, mime) == ("audio", "audio/ogg") else {}
+    )
+    return {"type": kind, "filename": attachment.name, "path": attachment.path, "mime": mime, **spoken}
 
 
 def _reply(call: dict[str, Any], outbound: Outbound) -> dict[str, Any]:

@@ -112,6 +112,7 @@ async def test_the_answer_to_a_voice_message_is_one_too(home: Path, driver: Driv
         first, *others = driver.said_by_bot(driver.dm())
         assert first.file
         assert first.file.data == OPUS
+        assert first.file.voice == (driver.name == "whatsapp")  # the others know it by its kind
         assert [said.file for said in others] == [None] * len(others)
         assert len(s.model.spoken) == 1
 
