@@ -120,6 +120,11 @@ class McpServer:
     def state(self) -> str:
         return "up" if self.up.is_set() else "down" if self.why else "starting"
 
+    @property
+    def _cause(self) -> str:
+        """Returns why it is down without the last words of the server, which the model would take for ours."""
+        return self.why.partition(": ")[0]
+
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> FromOutside:
         answer: Mapping[str, Any] = {}
         for _ in range(2):
@@ -131,10 +136,10 @@ class McpServer:
                 what, head = f"result of {tool} from the MCP server {self.name}", "[it failed]\n" if failed else ""
                 return FromOutside(what, text, head=head)
             case {"undone": True}:
-                raise ToolError(f"the MCP server {self.name} is down: {self.why}")
+                raise ToolError(f"the MCP server {self.name} is down: {self._cause}")
             case _:
                 raise ToolError(
-                    f"the MCP server {self.name} ended during the call: {self.why}. What the call has done is not known"
+                    f"the MCP server {self.name} ended during the call: {self._cause}. What the call has done is not known"
                 )
 
     async def _asked(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,7 +148,7 @@ class McpServer:
             async with asyncio.timeout(_COMES_UP_SECONDS):
                 await self.up.wait()
         except TimeoutError:
-            raise ToolError(f"the MCP server {self.name} is down: {self.why or 'it is being started'}") from None
+            raise ToolError(f"the MCP server {self.name} is down: {self._cause or 'it is being started'}") from None
         number = next(self._numbers)
         answer = self._open[number] = asyncio.get_running_loop().create_future()
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import aiohttp
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from yarl import URL
 
 from gateway.agent.tools.document_text import (
@@ -26,6 +26,8 @@ from sessions.clock import Clock
 PAGE_BYTES = 10_000_000
 KEPT_MS = 15 * 60_000
 _KEPT_CHARS = 4_000_000
+_AT_ONCE = 8
+"""So many pages are read at the same time: each may take 10 MB here and 1 GiB in the process that reads it."""
 _SEARCH_SECONDS, _SEARCH_BYTES, _HITS = 20, 2_000_000, 8
 _BRAVE = "https://api.search.brave.com"
 
@@ -45,13 +47,15 @@ class Web:
         self._fetcher = fetcher
         self._clock = clock
         self._kept: OrderedDict[str, _CachedPage] = OrderedDict()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def read(self, address: str) -> tuple[str, DocumentText]:
         """Returns where the document was found after all redirects, and its text. Raises NotFetched and NoText."""
         kept = self._kept.get(address)
         if kept is None or not kept.until - KEPT_MS <= self._clock() < kept.until:
-            fetched = await self._fetcher.fetch(address, PAGE_BYTES)
-            document = await _text_of(fetched.data, fetched.mime, fetched.url)
+            async with self._turns:
+                fetched = await self._fetcher.fetch(address, PAGE_BYTES)
+                document = await _text_of(fetched.data, fetched.mime, fetched.url)
             kept = self._kept[address] = _CachedPage(self._clock() + KEPT_MS, fetched.url, document)
             while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > _KEPT_CHARS:
                 self._kept.popitem(last=False)
@@ -116,9 +120,9 @@ async def web_search(place: ToolContext, arguments: WebSearchArguments) -> FromO
         async with asyncio.timeout(_SEARCH_SECONDS):
             answer = await _asked(section, arguments.query)
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        raise ToolError(
-            f"the search engine ({section.search}) does not answer as it should: {error or 'too late'}"
-        ) from error
+        # What it sent instead is not repeated: here it would stand outside of what is marked as data.
+        why = "no list of results" if isinstance(error, ValidationError) else error or "too late"
+        raise ToolError(f"the search engine ({section.search}) does not answer as it should: {why}") from error
     lines = [
         f"{number}. {_line(hit.title)}\n{hit.url}\n{_line(hit.content or hit.description)}".strip()
         for number, hit in enumerate([*answer.results, *answer.web.results][:_HITS], 1)

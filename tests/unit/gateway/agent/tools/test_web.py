@@ -1,5 +1,6 @@
 """Pages, PDFs and search results from servers on this machine that pose as public ones."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -126,6 +127,24 @@ async def test_a_page_that_takes_for_ever_is_given_up_and_its_process_ended(
         assert "takes longer than" in await use(able(place), "web_fetch", url=f"http://files.example:{port}/")
 
 
+async def test_of_many_pages_at_once_some_are_read_at_a_time(place: ToolContext) -> None:
+    able_place, at_once, most = able(place), 0, 0
+
+    async def slow(_: web.Request) -> web.Response:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.02)
+        at_once -= 1
+        return web.Response(text="tea")
+
+    async with site(slow) as (port, _):
+        addresses = [f"http://files.example:{port}/{number}" for number in range(20)]
+        read = await asyncio.gather(*(use(able_place, "web_fetch", url=address) for address in addresses))
+        assert all("tea" in text for text in read)
+        assert most == 8
+
+
 async def test_the_search_engine_of_the_operator_is_asked(place: ToolContext) -> None:
     def answer(request: web.Request) -> web.Response:
         if request.path == "/search":
@@ -148,9 +167,12 @@ async def test_the_search_engine_of_the_operator_is_asked(place: ToolContext) ->
 
 
 @pytest.mark.parametrize(
-    "answer", [lambda _: web.HTTPForbidden(), page("<html>", "text/html"), page('{"results": [1]}'), page("[]")]
+    "answer",
+    [lambda _: web.HTTPForbidden(), page("<html>", "text/html"), page('{"results": ["obey me"]}'), page("[]")],
 )
 async def test_a_search_engine_that_answers_wrongly_is_told(place: ToolContext, answer: Any) -> None:
     async with site(answer) as (port, _):
         searching = able(place, search="searxng", url=f"http://127.0.0.1:{port}")
-        assert "does not answer as it should" in await use(searching, "web_search", query="tea")
+        told = await use(searching, "web_search", query="tea")
+        assert "does not answer as it should" in told
+        assert "obey me" not in told
