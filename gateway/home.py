@@ -43,7 +43,7 @@ def service_home() -> Path | None:
 
 
 def is_used(home: Path) -> bool:
-    """Returns whether the folder holds a configuration or conversations."""
+    """Returns whether the folder holds a configuration or sessions."""
     return any((home / name).exists() for name in ("config.yaml", "state.db"))
 
 

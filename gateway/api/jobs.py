@@ -138,7 +138,7 @@ class JobBody(ResponseModel):
             last_status=job.last_status,
             last_error=job.last_error,
             deliver=job.deliver,
-            destination=f"Its answers are {destination(job)}.",
+            destination=f"Its answers are {destination(job)}. GET /api/jobs/{job.id}/runs lists its runs with them.",
             session_key=job.session_key,
             deployment_id=job.deployment,
             thread_id=job.thread_id,
@@ -329,7 +329,7 @@ async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
 @endpoint(
     "DELETE",
     "/api/jobs/{job_id}",
-    "Delete it; its conversation stays",
+    "Delete it; its session stays",
     tag="Jobs",
     scopes=(Scope.ADMIN,),
     responses={200: JobAnswer},

@@ -64,7 +64,7 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
     click.echo(f"Saved {counted(found, 'file')} of {cli.home} in {file} ({file.stat().st_size / 2**20:.1f} MB).")
     click.echo("It holds your keys and everything that was said: keep it private.")
     if on_server:
-        click.echo("The conversations are in PostgreSQL and not in this file: save them with pg_dump.")
+        click.echo("The sessions are in PostgreSQL and not in this file: save them with pg_dump.")
 
 
 def _may_replace(file: Path, *, yes: bool) -> None:

@@ -137,7 +137,7 @@ def _changing(name: str, about: str, said: str) -> None:
 _changing("pause", "Run it no more until it is resumed.", "“{name}” is paused.")
 _changing("resume", "Run it again from now on.", "“{name}” goes on.")
 _changing("run", "Run it now, besides its schedule.", "“{name}” runs as soon as the gateway does.")
-_changing("delete", "Delete it. Its conversation stays.", "“{name}” is deleted.")
+_changing("delete", "Delete it. Its session stays.", "“{name}” is deleted.")
 
 
 def _find(database: Database, prefix: str) -> Job:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -133,7 +134,9 @@ def _usage(error: click.UsageError) -> Failed:
     command = error.ctx.command_path if error.ctx is not None else "hermes"
     said = _RANGE.sub(_in_words, error.format_message())
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.command.name == "search":
-        said += f" To look for it, put -- in front: {error.ctx.command_path} -- {error.option_name}"
+        # Of -redis the error names -r alone.
+        word = next((each for each in sys.argv[1:] if each.startswith(error.option_name)), error.option_name)
+        said += f" To look for it, put -- in front: {error.ctx.command_path} -- {shlex.quote(word)}"
     return Wrong(f"{said if said.endswith(('.', '?')) else f'{said}.'} `{command} --help` shows what is possible.")
 
 

@@ -209,7 +209,7 @@ def uninstall(cli: Cli, instance: str, user: bool) -> None:
         path.unlink()
     _systemctl(units, "daemon-reload")
     click.echo("\n".join(f"Removed: {path}" for path in present))
-    click.echo("The home with all conversations stays where it is.")
+    click.echo("The home with all sessions stays where it is.")
 
 
 @click.command()
@@ -261,7 +261,7 @@ def _is_to_move(mine: Path, of_service: Path, wanted: bool | None) -> bool:
         click.echo(f"The service goes on with {of_service}; {mine} stays as it is, with --home {mine}.", err=True)
         return False
     if wanted is None and not sys.stdin.isatty():
-        raise Wrong(f"{mine} holds a configuration or conversations. Say --move-home or --new-home.")
+        raise Wrong(f"{mine} holds a configuration or sessions. Say --move-home or --new-home.")
     return click.confirm(f"Shall the service go on with {mine}?", default=True) if wanted is None else wanted
 
 

@@ -50,7 +50,7 @@ def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
 
 def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str]:
     zone = found.policy.timezone
-    opened = "no conversation is open here"
+    opened = "no session is open here"
     if found.session is not None:
         opened = f"“{one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
     lines = [f"{one_line(found.session_key)}  {opened}", ""]
@@ -140,7 +140,7 @@ def _facts(found: Explanation, loaded: Loaded) -> dict[str, Any]:
 
 
 def impact_of(cli: Cli, loaded: Loaded) -> dict[str, int]:
-    """Returns how many open conversations this configuration resets as soon as it is taken over, by platform."""
+    """Returns how many open sessions this configuration resets as soon as it is taken over, by platform."""
     with existing_database(cli) as database:
         return (
             {} if database is None else dict(database.read_now(due_now, loaded.config.session_reset.rules(), now_ms()))
@@ -153,5 +153,5 @@ def print_impact(cli: Cli, loaded: Loaded) -> None:
     by_scope = "" if not count else f": {', '.join(f'{scope} {number}' for scope, number in sorted(found.items()))}"
     verb = "starts" if count == 1 else "start"
     zone = loaded.config.session_reset.zone
-    what = counted(count, "open conversation")
+    what = counted(count, "open session")
     click.echo(f"Impact: with this configuration {what} {verb} afresh at once ({zone}){by_scope}.")

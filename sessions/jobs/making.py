@@ -206,7 +206,7 @@ def run_soon(conn: Connection, job_id: str, now: int) -> Job:
 
 
 def remove(conn: Connection, job_id: str) -> Job:
-    """Deletes the job; its conversation stays. What waits for its run is withdrawn; a run at work ends as it would. Raises NotFound."""
+    """Deletes the job; its session stays. What waits for its run is withdrawn; a run at work ends as it would. Raises NotFound."""
     job = get(conn, job_id)
     keys = select(job_slots.c.dedup_key).where(job_slots.c.job_id == job_id)
     conn.execute(delete(inbox).where(inbox.c.dedup_key.in_(keys), inbox.c.outcome.is_(None), inbox.c.run_id.is_(None)))

@@ -105,7 +105,7 @@ def test_a_draft_is_checked_before_it_is_saved(hermes, home, tmp_path):
     result = hermes("check", str(draft), "--impact")
     assert result.exit_code == 0
     assert f"{draft} is good." in result.output
-    assert "Impact: with this configuration 0 open conversations start afresh at once" in result.output
+    assert "Impact: with this configuration 0 open sessions start afresh at once" in result.output
 
 
 def test_check_shows_warnings_and_is_content(hermes, home):

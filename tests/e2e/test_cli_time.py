@@ -68,7 +68,7 @@ def test_why_as_json_and_of_what_never_resets(talked: Path):
     assert facts["next_reset_at"] is not None
     never = run(talked, "sessions", "why", "agent:main:slack:dm")
     assert "never" in never.output
-    assert "no conversation is open here" in never.output
+    assert "no session is open here" in never.output
 
 
 def test_a_new_day_begins_whoever_writes_before(talked: Path):
@@ -115,10 +115,10 @@ def test_the_impact_of_a_file_is_told_before_it_is_taken_over(talked: Path):
     (talked / "config.yaml").write_text(CONFIG.replace("mode: both", "mode: idle\n  idle_minutes: 60"))
     shown = run(talked, "config", "check", "--impact")
     assert shown.exit_code == 0, shown.output
-    assert "2 open conversations start afresh at once (Europe/London): telegram 2." in shown.output
+    assert "2 open sessions start afresh at once (Europe/London): telegram 2." in shown.output
     assert json.loads(run(talked, "config", "check", "--impact", "--json").stdout)["impact"] == {"telegram": 2}
     (talked / "config.yaml").write_text(CONFIG.replace("mode: both", "mode: none"))
-    assert "0 open conversations start" in run(talked, "config", "check", "--impact").output
+    assert "0 open sessions start" in run(talked, "config", "check", "--impact").output
 
 
 def test_jobs_are_made_looked_at_and_changed(home: Path):

@@ -39,7 +39,7 @@ from sessions.records import CallOptions
 
 STATUS = "X-Hermes-Run-Status"
 SESSION_HEADERS = {
-    HEADER: "The conversation that this call belongs to; it is held here",
+    HEADER: "The session that this call belongs to; it is held here",
     IDEMPOTENCY: "Within a session: the same key and body again give the answer of the first time",
 }
 _SAMPLING = frozenset(
@@ -111,7 +111,7 @@ def hint_warning(call: ApiCall[Any, Any]) -> dict[str, str]:
 @endpoint(
     "POST",
     "/v1/chat/completions",
-    "Ask the agent; with a session id the conversation is held here",
+    "Ask the agent; with a session id what was said is held here",
     tag="OpenAI",
     scopes=(Scope.CHAT,),
     responses={200: ChatAnswer},

@@ -163,7 +163,7 @@ def _not_main(found: Deployment) -> None:
 @endpoint(
     "POST",
     "/v1/deployments/{deployment_id}/threads",
-    "A new conversation",
+    "A new thread",
     tag="Threads",
     scopes=(Scope.CHAT,),
     responses={201: NewThreadRow},
@@ -183,7 +183,7 @@ async def create_thread(call: ApiCall[NewThread, NoFields]) -> EndpointAnswer:
 @endpoint(
     "GET",
     "/v1/deployments/{deployment_id}/threads",
-    "Its conversations",
+    "Its threads",
     tag="Threads",
     scopes=(Scope.READ,),
     responses={200: ThreadList},
@@ -199,7 +199,7 @@ async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
 @endpoint(
     "GET",
     "/v1/deployments/{deployment_id}/threads/{thread_id}",
-    "One conversation and what was said",
+    "One thread and what was said",
     tag="Threads",
     scopes=(Scope.CHAT, Scope.READ),
     responses={200: WholeThread},

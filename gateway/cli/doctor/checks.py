@@ -180,7 +180,7 @@ def backup(target: CheckTarget) -> Iterator[Diagnosis]:
     remedy = "hermes backup ~/hermes.tar.gz   or   hermes gateway install, which saves one every night"
     last = target.database.read_now(meta.get, meta.LAST_BACKUP)
     if last is None:
-        yield warning("backup.missing", "There is no backup of the conversations yet.", remedy)
+        yield warning("backup.missing", "There is no backup of the sessions yet.", remedy)
     elif (age := target.now - int(last)) > OLD_BACKUP_DAYS * _DAY_MS:
         yield warning("backup.old", f"The last backup is {format_duration(age / 1000)} old.", remedy)
 

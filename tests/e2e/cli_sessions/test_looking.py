@@ -185,10 +185,11 @@ def test_a_query_without_a_word_is_wrong_usage(stocked, run):
         ("(deploy garden", "need a word on each side"),
         ('"deploy garden', "A quote is missing"),
         ("NEAR(deploy garden, 3)", "There is no NEAR here"),
-        ("-redis", "put -- in front: hermes sessions search -- -r"),
+        ("-redis", "put -- in front: hermes sessions search -- -redis"),
     ],
 )
-def test_what_is_more_than_plain_words_is_not_taken_for_some(stocked, run, query, said):
+def test_what_is_more_than_plain_words_is_not_taken_for_some(stocked, run, query, said, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["hermes", "sessions", "search", query])
     answer = run("search", query)
 
     assert (answer.exit_code, answer.stdout) == (2, "")

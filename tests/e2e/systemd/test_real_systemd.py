@@ -41,4 +41,4 @@ def test_the_life_of_the_service(tmp_path: Path):
     assert said["command python"] == "runs"
     assert said.get("command npx", "runs") == "runs", "it is not there on every machine"
     assert said["stopped"] == "inactive success"
-    assert said["removed"] == "The home with all conversations stays where it is."
+    assert said["removed"] == "The home with all sessions stays where it is."

@@ -102,6 +102,7 @@ async def test_as_in_the_article(home: Path, clock: HandClock):
         assert job["repeat"] == {"times": None, "completed": 0}
         assert job["session_key"] == f"agent:main:job:{job['id']}"
         assert f"`hermes jobs show {job['id']}` prints them" in job["destination"]
+        assert f"GET /api/jobs/{job['id']}/runs" in job["destination"]
         assert job["next_run_at"].startswith("2025-06-16T09:00:00")
         assert [each[:16] for each in job["next_runs"]] == ["2025-06-16T09:00", "2025-06-23T09:00", "2025-06-30T09:00"]
         for week in (1, 2):
