@@ -32,6 +32,7 @@ from sessions.memory.vectors import QueryVector
 from sessions.messages import Attachment, AttachmentKind
 from sessions.records import Message, Role, Run, RunKind, Session, Source
 from sessions.runs import farewells
+from sessions.search import message_index
 from sessions.search.message_index import FoundMessage
 
 
@@ -169,6 +170,10 @@ SHOWN_ANYWAY, SHOWN_IN_SMALL = 8, 2
 """So many messages before the new one are in the prompt, or very long; they are not searched for. In a small window it is the last exchange."""
 
 
+INDEXING_SECONDS = 2.0
+"""The longest time that an answer waits for messages to be indexed."""
+
+
 class Requests:
     def __init__(self, app: App, run_id: str) -> None:
         self.app = app
@@ -228,8 +233,11 @@ class Requests:
         )
 
     def search_past(self, conn: Connection, seen: Snapshot, profile: AgentProfile) -> None:
-        """Searches for the new message's words in the read that the step begins with anyway, unless its meaning has to be asked for first."""
+        """Searches for the new message's words in the read that the step begins with anyway, unless its meaning has to be asked for, or
+        messages have to be indexed first."""
         if not (seen.calls or seen.unread or self._embeddings(profile)) and self._wants_recall(seen, profile):
+            if message_index.lags(conn, seen.session.ns, by=SHOWN_ANYWAY):
+                return
             self._recalled = (
                 _searched_message(seen),
                 self._search(conn, seen, only_here=not profile.remembers, meaning=None),
@@ -242,11 +250,19 @@ class Requests:
         if self._most is not None:
             return ()
         if self._wants_recall(seen, profile):
+            await self._index_what_is_missing(seen.session.ns)
             embeddings, words = self._embeddings(profile), recall.words_of(seen.history, self._run_id)
             meaning = None if embeddings is None else await embeddings.of_query(words)
             found = await self.app.database.read(self._search, seen, only_here=not profile.remembers, meaning=meaning)
             self._recalled = (_searched_message(seen), found)
         return self._recalled[1] if self._recalled is not None and self._recalled[0] == _searched_message(seen) else ()
+
+    async def _index_what_is_missing(self, ns: str) -> None:
+        """Indexes this namespace, after an import or a start, for INDEXING_SECONDS at most. The rest is indexed behind the conversations."""
+        end = asyncio.get_running_loop().time() + INDEXING_SECONDS
+        lags = await self.app.database.read(message_index.lags, ns, by=SHOWN_ANYWAY)
+        while lags and asyncio.get_running_loop().time() < end:
+            lags = await self.app.database.write(message_index.index_some, ns=ns)
 
     def _search(
         self, conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None

@@ -74,13 +74,28 @@ _BEHIND = (
     .limit(param("limit"))
     .with_for_update(skip_locked=True)  # PostgreSQL: whoever works on a session now gives it back in a moment
 )
+_BEHIND_IN_NAMESPACE = _BEHIND.where(sessions.c.ns == param("of"))
+_MISSING = (
+    select(messages.c.id)
+    .select_from(sessions.join(messages, messages.c.session_id == sessions.c.id))
+    .where(sessions.c.indexed_to < sessions.c.settled_to, sessions.c.ns == param("of"))
+    .where(messages.c.id > sessions.c.indexed_to, messages.c.id <= sessions.c.settled_to)
+    .limit(param("most"))
+)
+_COUNT_MISSING = select(func.count()).select_from(_MISSING.subquery())
 _REACHED = update(sessions).where(sessions.c.id == param("session")).values(indexed_to=param("reached"))
 
 
-def index_some(conn: Connection, limit: int = 300) -> bool:
-    """Indexes about `limit` messages, fewer when they are long. Returns True when there are more: then call it again, in a new transaction."""
+def index_some(conn: Connection, limit: int = 300, *, ns: str | None = None) -> bool:
+    """Indexes about `limit` messages, fewer when they are long; with `ns` of this namespace only. Returns True when there are more: then call it
+    again, in a new transaction."""
     left = limit
-    for row in conn.execute(_BEHIND, {"limit": limit}).all():
+    behind = (
+        conn.execute(_BEHIND, {"limit": limit})
+        if ns is None
+        else conn.execute(_BEHIND_IN_NAMESPACE, {"limit": limit, "of": ns})
+    )
+    for row in behind.all():
         left -= _index_session(conn, _Behind(*row), left)
         if left <= 0:
             return True
@@ -267,6 +282,11 @@ _SESSIONS = select(sessions).where(sessions.c.id.in_(bindparam("ids", expanding=
 
 def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the same functions
     return sqlite if conn.dialect.name == "sqlite" else postgres
+
+
+def lags(conn: Connection, ns: str, *, by: int) -> bool:
+    """Returns whether more than `by` messages of this namespace are not indexed yet."""
+    return (conn.scalar(_COUNT_MISSING, {"of": ns, "most": by + 1}) or 0) > by
 
 
 def unindexed(conn: Connection) -> int:

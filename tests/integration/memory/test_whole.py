@@ -15,8 +15,8 @@ from gateway.agent.tools import memory as memory_tool
 from gateway.agent.tools import session_search
 from sessions import memory, store
 from sessions.db import open_database
-from sessions.keys import Address, ChatKind, Platform
-from sessions.records import EndReason, Route
+from sessions.keys import Address, ChatKind, Platform, SessionKey
+from sessions.records import EndReason, Message, Route
 from sessions.search import message_index, sqlite
 from tests.fakes.model_replies import Failure, call, calls
 from tests.integration.memory.folding import JSON, extractor
@@ -126,6 +126,23 @@ async def test_what_was_said_in_an_ended_session_is_recalled_and_the_question_it
         assert [m["content"] for m in await _journal(it)][:1] == ["remind me: what was the code of the garage?"], (
             "nothing is stored"
         )
+
+
+async def test_what_is_not_indexed_yet_is_indexed_before_it_is_searched(home: Path, database_url: str) -> None:
+    """After an import, or a start."""
+    async with worker_with_tools(home, url=database_url) as it:
+
+        def bring(conn: Connection) -> None:
+            for ns_key, fact in ((KEY, "The garage code is 4711"), ("agent:main:telegram:dm:8", "nothing")):
+                session = store.start(conn, SessionKey.parse(ns_key), 1, source="telegram")
+                said = [Message(content=fact), *(Message(content=f"hello number {n}") for n in range(700))]
+                store.append(conn, session.id, said, 1)
+                store.end(conn, session.id, EndReason.IDLE, 2)
+
+        await it.database.write(bring)
+        await it.say("what was the code of the garage?")
+        assert "user: The garage code is 4711" in last_user(it.server.bodies[-1])
+        assert await it.database.read(message_index.unindexed) >= 700, "only what is searched is waited for"
 
 
 async def test_what_another_process_forgets_is_recalled_no_more(home: Path, database_url: str) -> None:
@@ -362,7 +379,7 @@ async def test_in_a_small_window_nothing_overflows_and_the_person_is_told(home: 
 async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_is(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for recall: three statements, once something is no longer in the prompt."""
+    """But for recall: four statements, once something is no longer in the prompt."""
     asked: list[str] = []
     recalled = sqlite.fetched
 
@@ -387,5 +404,5 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
     finally:
         event.remove(Engine, "before_cursor_execute", on_statement)
     # The least of some: once a second the worker also looks for what other processes have added.
-    assert min(counts[-3:]) <= min(counts[:3]) + 3, counts
+    assert min(counts[-3:]) <= min(counts[:3]) + 4, counts
     assert sum("messages_scoped" in statement for statement in asked) == 2
