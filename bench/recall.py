@@ -10,12 +10,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import Connection
 
+from bench import everyday
 from bench.facts import FACTS, Fact, QuestionKind, ordinary_chat
 from bench.locomo import LocomoConversation, conversations
 from bench.table import ResultTable
@@ -42,6 +43,7 @@ from sessions.search.query import SearchScope, any_of_its_words
 
 HITS, SESSIONS, FIRST = 10, 3, 3
 AIMS = {QuestionKind.RARE: 20, QuestionKind.COMMON: 18, QuestionKind.PARAPHRASE: 15}
+EVERYDAY = 36
 START = 1_750_000_000_000
 
 
@@ -100,9 +102,11 @@ def put(
     return place
 
 
-def asked_prompt(conn: Connection, key: str, question: str, window: Window) -> tuple[str, set[int]]:
-    """The system prompt, and the ids of the messages that are in the prompt when this is asked."""
-    material, candidates = _material(conn, key, question)
+def asked_prompt(
+    conn: Connection, key: str, question: str, window: Window, now: int | None = None
+) -> tuple[str, set[int]]:
+    """The system prompt, and the ids of the messages that are in the prompt when this is asked. `now`: None: a minute after the last message."""
+    material, candidates = _material(conn, key, question, now)
     messages = prompt.build(material, Tokens(), window=window).request.messages
     shown = {each.id for each in candidates if _holds(messages[1:], each)}
     return str(messages[0]["content"]), shown
@@ -113,12 +117,14 @@ def asked_messages(conn: Connection, key: str, question: str, window: Window) ->
     return prompt.build(_material(conn, key, question)[0], Tokens(), window=window).request.messages
 
 
-def _material(conn: Connection, key: str, question: str) -> tuple[Material, Sequence[Message]]:
+def _material(conn: Connection, key: str, question: str, now: int | None = None) -> tuple[Material, Sequence[Message]]:
     session = store.active(conn, key)
     assert session is not None
-    history = [*store.last_messages(conn, session.id, 160), _new(session, question)]
+    earlier = store.last_messages(conn, session.id, 160)
+    now = now or earlier[-1].created_at + 60_000
+    history = [*earlier, _new(session, question, now)]
     above = frozenset(message.id for message in history[-3:])
-    recalled = recall.search_past(conn, session, question, run_id="now", without=above)
+    recalled = recall.search_past(conn, session, question, run_id="now", without=above, now=now, timezone="UTC")
     state = memory.state(conn, session.ns)
     material = Material(
         system_prompt=AgentSection().system_prompt,
@@ -135,7 +141,7 @@ def _material(conn: Connection, key: str, question: str) -> tuple[Material, Sequ
     return material, (*history[:-1], *recalled)
 
 
-def _new(session: Session, question: str) -> Message:
+def _new(session: Session, question: str, now: int) -> Message:
     fields = dict.fromkeys(set(Message.__slots__) - {"derived"})
     known = {
         "id": 2**53,
@@ -143,7 +149,7 @@ def _new(session: Session, question: str) -> Message:
         "run_id": "now",
         "role": Role.USER,
         "content": question,
-        "created_at": START,
+        "created_at": now,
     }
     return Message(**{**fields, **known, "attachments": (), "state": "done"})  # type: ignore[arg-type]
 
@@ -254,6 +260,53 @@ def _ask(
             score.in_prompt[size] = (whole + (noted or said), notes + noted, told + said)
 
 
+# --- everyday talk ----------------------------------------------------------------------------------------------------------------
+
+
+def put_everyday(database: Database) -> IndexedConversation:
+    """Ten days in a group, a session each; nothing of it is in notes."""
+    sessions = [
+        [
+            (
+                line.id,
+                *((None, Role.ASSISTANT) if line.name == everyday.AGENT else (line.name, Role.USER)),
+                line.text,
+                line.at,
+            )
+            for line in day
+        ]
+        for day in everyday.days()
+    ]
+    return put(database, "agent:main:telegram:group:-1", sessions)
+
+
+def everyday_missed(place: IndexedConversation, window: Window) -> list[str]:
+    """Returns the questions without their evidence in the prompt."""
+    now = int(everyday.ASKED_AT.timestamp() * 1000)
+    return [
+        question
+        for question, mark in everyday.QUESTIONS
+        if place.ids[mark] not in place.database.read_now(asked_prompt, place.key, question, window, now)[1]
+    ]
+
+
+def everyday_talk(folder: Path, windows: Sequence[int]) -> ResultTable:
+    home = folder / "everyday"
+    home.mkdir()
+    table = ResultTable(
+        f"{len(everyday.QUESTIONS)} questions about ten days of everyday talk, no notes: evidence in the prompt"
+    )
+    with closing(open_database(home)) as database:
+        place = put_everyday(database)
+        for size in windows:
+            missed = everyday_missed(place, Window(size=size))
+            found = f"{len(everyday.QUESTIONS) - len(missed)} of {len(everyday.QUESTIONS)}"
+            table.row(f"window of {size:,}", found, "", None, f">= {EVERYDAY}")
+            for question in missed:
+                table.row(f"  missed: {question}", "", "", None, "")
+    return table
+
+
 # --- ordinary chat ------------------------------------------------------------------------------------------------------------------
 
 
@@ -348,14 +401,16 @@ def main() -> None:
     parser.add_argument("--model", default="model", help="the model that embeds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        windows = options.window or [128_000]
         print(ordinary(Path(folder)))
+        print(everyday_talk(Path(folder), options.window or [4_096, 8_192]))
         if options.embeddings is not None:
             embed = endpoint(options.embeddings, options.model)
             print(ordinary(Path(folder), asked_as=False))
             print(ordinary(Path(folder), embed=embed, asked_as=False))
             print(ordinary(Path(folder), embed=embed))
         if options.locomo is not None:
-            print(locomo(options.locomo, Path(folder), options.window or [128_000]))
+            print(locomo(options.locomo, Path(folder), windows))
 
 
 if __name__ == "__main__":

@@ -267,11 +267,21 @@ class Requests:
     def _search(
         self, conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None
     ) -> Sequence[FoundMessage]:
-        text, most = recall.words_of(seen.history, self._run_id), self._shown_anyway(seen)
+        new, most = recall.searched_message(seen.history, self._run_id), self._shown_anyway(seen)
+        if new is None:
+            return ()
         above = [message.id for message in seen.history if message.run_id != self._run_id][-most:]
         without = seen.remembered.forgotten.union(above)
         return recall.search_past(
-            conn, seen.session, text, run_id=self._run_id, without=without, only_here=only_here, meaning=meaning
+            conn,
+            seen.session,
+            new.content or "",
+            run_id=self._run_id,
+            without=without,
+            now=new.created_at,
+            timezone=self.app.timezone,
+            only_here=only_here,
+            meaning=meaning,
         )
 
     def _shown_anyway(self, seen: Snapshot) -> int:

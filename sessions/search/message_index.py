@@ -17,8 +17,18 @@ from sessions.db.sql import param
 from sessions.errors import Invalid
 from sessions.records import Message, Role, Session
 from sessions.search import postgres, sqlite
-from sessions.search.query import Entry, Query, SearchScope, content_words, namespace_token, parse, spaced
-from sessions.search.ranking import merged
+from sessions.search.days import Span
+from sessions.search.query import (
+    Entry,
+    Query,
+    SearchScope,
+    any_of_its_words,
+    content_words,
+    namespace_token,
+    parse,
+    spaced,
+)
+from sessions.search.ranking import MOST_TERMS, merged
 
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000
@@ -216,7 +226,11 @@ def search(
         )
     scope = SearchScope(ns=ns, without_run=without_run)
     also = () if query.literal else also
-    return best(conn, query, scope, limit=limit, source=source, cut_off=cut_off, also=also)
+    found = best(conn, query, scope, limit=limit, source=source, cut_off=cut_off, also=also)
+    # Words that are written together, such as `front-door`, follow each other in no message: each of them will do.
+    if not found and not query.literal and (plain := any_of_its_words(query_text, MOST_TERMS)) is not None:
+        found = best(conn, plain, scope, limit=limit, source=source, cut_off=cut_off, also=also)
+    return found
 
 
 def best(
@@ -269,6 +283,59 @@ def found_messages(
         if len(chosen) >= limit or not found:
             break
     return chosen[:limit]
+
+
+_OF_DAY = 200
+"""The most messages of one day that are looked at."""
+_AT_THAT_TIME = (
+    select(sessions.c.id)
+    .where(sessions.c.ns == param("of"), sessions.c.started_at < param("ends"))
+    .where(or_(sessions.c.ended_at.is_(None), sessions.c.ended_at >= param("begins")))
+    .order_by(sessions.c.started_at.desc())
+    .limit(20)
+)
+_AT_THAT_TIME_OF_KEY = _AT_THAT_TIME.where(sessions.c.session_key == param("key"))
+_FROM_ID_ON = (
+    select(messages.c.id, messages.c.created_at)
+    .where(messages.c.session_id == param("session"), messages.c.id >= param("first"))
+    .order_by(messages.c.id)
+    .limit(1)
+)
+_LAST_ID = select(func.max(messages.c.id)).where(messages.c.session_id == param("session"))
+_SAID_FROM = (
+    select(messages.c.id, messages.c.role, messages.c.created_at)
+    .where(messages.c.session_id == param("session"), messages.c.id >= param("first"), SAID)
+    .order_by(messages.c.id)
+    .limit(_OF_DAY)
+)
+
+
+def of_day(conn: Connection, span: Span, *, ns: str, key: str | None = None) -> list[int]:
+    """Returns the ids of what was said on this day in the namespace, or under the key: what people said before what the agent said."""
+    begins, ends = span
+    statement = _AT_THAT_TIME if key is None else _AT_THAT_TIME_OF_KEY
+    of_people: list[int] = []
+    of_agent: list[int] = []
+    for session in conn.scalars(statement, {"of": ns, "key": key, "begins": begins, "ends": ends}).all():
+        values = {"session": session, "first": _first_since(conn, session, begins)}
+        for number, role, created_at in conn.execute(_SAID_FROM, values):
+            if begins <= created_at < ends:
+                (of_agent if role is Role.ASSISTANT else of_people).append(number)
+    return [*sorted(of_people), *sorted(of_agent)][:_OF_DAY]
+
+
+def _first_since(conn: Connection, session: str, moment: int) -> int:
+    """Returns an id from which on the messages of the session are of this moment or later. There is no index by time: the ids, which grow with
+    time, are halved until it is found."""
+    low, high = 0, (conn.scalar(_LAST_ID, {"session": session}) or 0) + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = conn.execute(_FROM_ID_ON, {"session": session, "first": middle}).first()
+        if row is None or row.created_at >= moment:
+            high = middle
+        else:
+            low = row.id + 1
+    return low
 
 
 def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:

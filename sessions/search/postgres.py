@@ -1,6 +1,6 @@
 """The search index on PostgreSQL: one row per message with a stemmed and an unstemmed tsvector."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, text
@@ -135,7 +135,7 @@ class _PostgresLookup:
             messages=total, holders=found[: len(terms)], empty=frozenset(place for place, any_of in there if not any_of)
         )
 
-    def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
+    def best(self, wanted: Sequence[Weighed], limit: int) -> list[tuple[int, int]]:
         said, noted = [
             [self._scored(each) for each in wanted if (each.place in {Place.NOTE, Place.ASKED}) is of_notes]
             for of_notes in (False, True)
@@ -145,8 +145,12 @@ class _PostgresLookup:
             notes = " UNION ALL ".join(sql for sql, _ in noted)
             tables = f"WITH noted AS (SELECT id, sum(score) AS score FROM ({notes}) a GROUP BY id)"  # noqa: S608  # our own words
             together += f" UNION ALL {_OF_NOTES}"
-        sql = f"{tables} SELECT id FROM ({together}) hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT {limit}"  # noqa: S608  # the same
-        return list(self._conn.exec_driver_sql(sql, _values([*noted, *said])).scalars())
+        sql = f"{tables} SELECT id, sum(score) FROM ({together}) hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT {limit}"  # noqa: S608  # the same
+        rows = self._conn.exec_driver_sql(sql, _values([*noted, *said]))
+        return [(number, int(score)) for number, score in rows]
+
+    def lengths(self, found: Sequence[int]) -> Mapping[int, int]:
+        return {row[0]: row[1] or 0 for row in self._conn.exec_driver_sql(_LENGTHS, (list(found),))}
 
     def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
         parts = [self._holders(place, term) for place in (Place.NOTE, Place.ASKED) for term in terms]
@@ -182,6 +186,7 @@ _OF_NOTES = (
     "SELECT CAST(j.value AS bigint) AS id, max(n.score) AS score FROM noted n JOIN observations o ON o.id = n.id,"
     " jsonb_array_elements_text(CAST(o.src AS jsonb)) j(value) GROUP BY 1"
 )
+_LENGTHS = "SELECT id, length(content) FROM messages WHERE id = ANY(%s)"
 _WEIGHTS = {Place.SENDER: "A", Place.TEXT: "B", Place.NEAR: "C", Place.NOTE: "B", Place.ASKED: "C"}
 _MESSAGES = "SELECT message_id AS id FROM message_search WHERE stems @@ to_tsquery('hermes', %s)"
 _NOTES = "SELECT observation_id AS id FROM observation_search WHERE stems @@ to_tsquery('hermes', %s)"

@@ -5,7 +5,7 @@ where it is (`WEIGHTS`): in the message, its sender's name, the messages around 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -15,21 +15,25 @@ from sessions.search.query import SearchScope, Term
 MOST = 100_000
 RANK_OFFSET = 60
 """The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
-TELLING, LEAST, MOST_TERMS, RECALL_MOST_TERMS = 0.7, 2, 8, 6
-RECALL_MOST_SAID, RECALL_MOST_NEAR = 5, 4
+TELLING, LEAST, MOST_TERMS = 0.7, 2, 12
+RECALL_MOST_TERMS, RECALL_MOST_NEAR = 8, 5
 """Recall looks for so many words, the rarest that some message contains, in messages and in the messages around them. In notes it looks
-for more, also for words that no message contains."""
-HOLDERS = 500
-"""In a namespace with many messages, a word that more messages than this contain counts only when the query has few others. So the time of
-a search is bounded."""
-RECALL_HOLDERS, RECALL_NEAR = 100, 40
-"""The same for recall, which searches for every new message: for the messages with the word, and for the messages around them."""
-COUNTED = 500
+also for words that no message contains."""
+HOLDERS, RECALL_NEAR = 500, 200
+"""In a namespace with many messages, a word that more messages than this contain counts only when the query has few others; for recall, which
+searches for every new message, not at all. So the time of a search is bounded. The same for the messages around those with the word."""
+COUNTED = 1_000
 """Recall counts the messages of a namespace only up to this number. Counting more changes no ranking in `bench/recall.py`."""
 RARE = 1.5
 """Only words of at least this rarity count for the messages around a message; more common words are near almost every message."""
 MANY = 200
 """From this many messages on, a word that about half of them contain counts only when the query has few others."""
+
+
+MEASURED = 100
+"""So many of the best messages are ranked by their length, too."""
+SATURATION, LENGTH = 1.2, 0.25
+"""The constants of BM25, with their usual values."""
 
 
 class Place(StrEnum):
@@ -79,8 +83,13 @@ class Lookup(Protocol):
         """Counts messages. Counting stops at `most` for each word, and at `most_messages` for all messages; None: counts all."""
         ...
 
-    def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
-        """Returns ids of messages by score, of equal ones the newest first. When a message has several notes, the best one counts."""
+    def best(self, wanted: Sequence[Weighed], limit: int) -> list[tuple[int, int]]:
+        """Returns ids of messages with their scores, the highest first, of equal ones the newest. When a message has several notes, the best
+        one counts."""
+        ...
+
+    def lengths(self, found: Sequence[int]) -> Mapping[int, int]:
+        """Returns the characters of these messages."""
         ...
 
     def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
@@ -100,30 +109,29 @@ def ranked(
     """Returns ids of messages, best first. `literal`: only a message's own words count. `recall`: it has to
     be fast; else LEAST terms count even when they are common."""
     for_recall = recall and not literal
-    holders = RECALL_HOLDERS if for_recall else HOLDERS
     known = min(scope.messages, COUNTED) if for_recall else 0
     if for_recall:  # a word that more messages contain does not count then
-        counts = index.count(terms, holders + 1, 0 if known == COUNTED else COUNTED)
+        counts = index.count(terms, HOLDERS + 1, 0 if known == COUNTED else COUNTED)
     else:
         counts = index.count(terms, None, None)
     total = max(known, counts.messages)
     said = [_Word(_rarity(total, n), term, n) for term, n in zip(terms, counts.holders, strict=True)]
     if literal:
-        return index.best([_weighed(Place.TEXT, word) for word in said], limit or MOST)
+        return _by_length(index, [_weighed(Place.TEXT, word) for word in said], limit)
     least = 0 if recall else LEAST
-    telling = max(TELLING, math.log(max(1.0, total / holders)))
+    telling = max(TELLING, math.log(max(1.0, total / HOLDERS)))
     said.sort(key=lambda word: -word.rarity)
     if not for_recall:  # recall limits the words later: those that no message contains must not push out the others
         del said[MOST_TERMS:]
     said = [word for place, word in enumerate(said) if place < least or total < MANY or word.rarity >= telling]
-    most, most_said, most_near = MOST_TERMS, MOST_TERMS, MOST_TERMS
-    if for_recall and total >= MANY:
-        most, most_said, most_near = RECALL_MOST_TERMS, RECALL_MOST_SAID, RECALL_MOST_NEAR
+    most, most_near = (
+        (RECALL_MOST_TERMS, RECALL_MOST_NEAR) if for_recall and total >= MANY else (MOST_TERMS, MOST_TERMS)
+    )
     near = 0.0 if total < MANY else max(RARE, math.log(max(1.0, total / RECALL_NEAR)) if for_recall else RARE)
     skipped = counts.empty if scope.names_of_senders else {*counts.empty, Place.SENDER}
     found_near = said if len(said) > 1 else []  # one word's neighbours contain it themselves
     words = {
-        Place.TEXT: [word for word in said if word.holders][:most_said],
+        Place.TEXT: [word for word in said if word.holders][:most],
         Place.SENDER: said[:most],
         # What no message contains is near none; but the words of a phrase may be there without following each other.
         Place.NEAR: [w for w in found_near if w.rarity >= near and (w.holders or len(w.term.words) > 1)][:most_near],
@@ -131,7 +139,19 @@ def ranked(
         Place.ASKED: said[:most],
     }
     wanted = [_weighed(place, word) for place in Place if place not in skipped for word in words[place]]
-    return index.best(wanted, limit or MOST) if wanted else []
+    return _by_length(index, wanted, limit) if wanted else []
+
+
+def _by_length(index: Lookup, wanted: Sequence[Weighed], limit: int | None) -> list[int]:
+    """Returns the ids of the best messages. Of the first ones, a long message counts less than a short one with the same words, as in BM25: the
+    long answers of an agent contain many words."""
+    found = index.best(wanted, limit or MOST)
+    first = found[:MEASURED]
+    lengths = index.lengths([number for number, _ in first])
+    usual = max(1.0, sum(lengths.values()) / max(1, len(lengths)))
+    part = {number: 1 - LENGTH + LENGTH * max(1.0, lengths.get(number, 0) / usual) for number, _ in first}
+    first.sort(key=lambda each: -each[1] / (1 + SATURATION * part[each[0]]))
+    return [number for number, _ in (*first, *found[MEASURED:])]
 
 
 def _rarity(total: int, holders: int) -> float:

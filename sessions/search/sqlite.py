@@ -186,11 +186,12 @@ _COUNT = f"{_counted('text')} UNION ALL {_counted('scoped')} UNION ALL "
 _COUNT_ALL, _COUNT_IN_NAMESPACE = _COUNT + _ALL, _COUNT + _ALL_OF_NAMESPACE
 _BEST = (
     f"WITH noted AS (SELECT id, sum(score) AS score FROM ({_scored('notes')}) GROUP BY id)"  # noqa: S608  # our own words
-    f" SELECT id FROM ({_scored('text')} UNION ALL {_scored('scoped')} UNION ALL"
+    f" SELECT id, sum(score) FROM ({_scored('text')} UNION ALL {_scored('scoped')} UNION ALL"
     " SELECT CAST(j.value AS INTEGER) AS id, max(n.score) AS score"
     " FROM noted n JOIN observations o ON o.id = n.id, json_each(o.src) j GROUP BY 1"
     ") hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT :most"
 )
+_LENGTHS = "SELECT m.id, length(m.content) FROM json_each(:ids) hit CROSS JOIN messages m ON m.id = hit.value"
 _BEST_NOTES = (
     "SELECT observations_fts.rowid AS id FROM json_each(:words)"
     " CROSS JOIN observations_fts WHERE observations_fts MATCH value"
@@ -232,13 +233,16 @@ class _SqliteLookup:
         counts = {int(key): number for key, number in found}
         return Counts(messages=counts.pop(-1), holders=[counts[place] for place in range(len(terms))])
 
-    def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
+    def best(self, wanted: Sequence[Weighed], limit: int) -> list[tuple[int, int]]:
         words: dict[str, dict[str, int]] = {source: {} for source in _SOURCES}
         for each in wanted:
             source, word = self._word(each.place, each.term)
             words[source][word] = each.score
         values = {source: json.dumps(some) for source, some in words.items()} | {"most": limit}
-        return [number for (number,) in fetched(self._conn, _BEST, values)]
+        return [(number, score) for number, score in fetched(self._conn, _BEST, values)]
+
+    def lengths(self, found: Sequence[int]) -> Mapping[int, int]:
+        return {number: length or 0 for number, length in fetched(self._conn, _LENGTHS, {"ids": json.dumps(found)})}
 
     def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
         words = [self._word(place, term)[1] for place in (Place.NOTE, Place.ASKED) for term in terms]

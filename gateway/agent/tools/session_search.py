@@ -18,8 +18,10 @@ from sessions.errors import Invalid, NotFound
 from sessions.memory.vectors import QueryVector
 from sessions.records import Message, Observation, Role, Session
 from sessions.search import message_index
+from sessions.search.days import named_days
 from sessions.search.message_index import Hit, SearchScope
 from sessions.search.query import any_of_its_words, stems
+from sessions.search.ranking import merged
 
 log = get_logger(__name__)
 
@@ -54,26 +56,25 @@ class _SessionHits:
 
 async def session_search(place: ToolContext, arguments: SessionSearchArguments) -> str:
     """Search all that was said here, in this and earlier conversations; or read one message by its number."""
-    if arguments.message is not None:
+    query = (arguments.query or "").strip()
+    if not query:
+        if arguments.message is None:
+            raise ToolError("give a query, or the number of a message")
         return await _page(place, arguments.message, arguments.offset)
-    if arguments.query is None:
-        raise ToolError("give a query, or the number of a message")
     # The index trails the journal, because a message is indexed with the one after it.
     while await place.database.write(message_index.index_some):
         pass
-    meaning = None if place.embed is None else await place.embed(arguments.query)
+    meaning = None if place.embed is None else await place.embed(query)
     try:
-        found = await place.database.read(_find, place, arguments.query, arguments.limit, meaning)
+        found = await place.database.read(_find, place, query, arguments.limit, meaning)
     except Invalid as error:
         raise ToolError(str(error)) from error
     if not found:
-        return f"Nothing was said here about {arguments.query!r}. Try other words, or fewer."
-    wanted = stems(arguments.query)
+        return f"Nothing was said here about {query!r}. Try other words, or fewer."
+    wanted = stems(query)
     if sum(len(line) for each in found for line in _lines(each.around, wanted)) <= SHOWN:
         return "\n\n".join(_passage(each, each.around, wanted) for each in found)
-    said = await asyncio.gather(
-        *(_summarised(place, each, arguments.query, wanted, SHOWN // len(found)) for each in found)
-    )
+    said = await asyncio.gather(*(_summarised(place, each, query, wanted, SHOWN // len(found)) for each in found))
     return "\n\n".join(said)
 
 
@@ -91,7 +92,9 @@ def _find(
     conn: Connection, place: ToolContext, query: str, limit: int, meaning: QueryVector | None = None
 ) -> list[_SessionHits]:
     """Returns at most three sessions, the best first. Messages of this run are left out."""
-    near = memory.vectors.nearest(conn, place.session.ns, meaning)
+    near: Sequence[int] = memory.vectors.nearest(conn, place.session.ns, meaning)
+    for day in named_days(query, place.clock(), place.timezone):
+        near = merged(message_index.of_day(conn, day, ns=place.session.ns), near)
     hits: Sequence[Hit] = message_index.search(
         conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id, also=near
     )

@@ -1,6 +1,6 @@
 """Which words are looked up where, and how far is counted: what a search costs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sessions.search.query import SearchScope, Term
@@ -15,16 +15,21 @@ class CountedWords:
     messages: int = 1_000
     most_messages: list[int | None] = field(default_factory=list[int | None])
     wanted: list[Weighed] = field(default_factory=list[Weighed])
+    found: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    length: dict[int, int] = field(default_factory=dict[int, int])
 
     def count(self, terms: Sequence[Term], most: int | None, most_messages: int | None) -> Counts:
         self.most_messages.append(most_messages)
         found = self.messages if most_messages is None else min(self.messages, most_messages)
         return Counts(messages=found, holders=[self.holders[" ".join(term.words)] for term in terms])
 
-    def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
+    def best(self, wanted: Sequence[Weighed], limit: int) -> list[tuple[int, int]]:
         assert limit
         self.wanted += wanted
-        return []
+        return self.found
+
+    def lengths(self, found: Sequence[int]) -> Mapping[int, int]:
+        return {number: self.length[number] for number in found}
 
     def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
         raise NotImplementedError
@@ -75,3 +80,8 @@ def test_names_of_senders_are_looked_up_where_several_people_write() -> None:
     assert searched(CountedWords(words), SearchScope(ns="n"), recall=True).looked_up(Place.SENDER)
     alone = SearchScope(ns="n", names_of_senders=False)
     assert not searched(CountedWords(words), alone, recall=True).looked_up(Place.SENDER)
+
+
+def test_of_messages_with_the_same_words_the_short_one_comes_before_the_long_one() -> None:
+    index = CountedWords({"walrus": 3}, found=[(1, 1_000), (2, 1_000), (3, 400)], length={1: 4_000, 2: 80, 3: 10})
+    assert ranked(index, [Term(("walrus",))], SearchScope(ns="n"), 10) == [2, 1, 3], "length never outweighs words"
