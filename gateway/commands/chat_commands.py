@@ -14,6 +14,7 @@ from gateway.agent.tools.schedule import line_of
 from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command, label, last_message
 from gateway.runs.replies import question_text
 from gateway.texts import format_duration, say
+from gateway.texts.quoting import as_code
 from sessions import asks, jobs, memory, processes, runs, store, workers
 from sessions.clock import as_time
 from sessions.db.sql import lock
@@ -52,7 +53,9 @@ def stop(conn: Connection, chat: ChatContext, _: str) -> str:
     """Ends the run at work and what it, or an earlier one, runs in the background."""
     active = runs.active(conn, chat.session_key)
     is_stopped = active is not None and runs.stop(conn, active.id, chat.now)
-    ended = [say("process.stopped", command=row.command) for row in processes.stop(conn, chat.session_key, chat.now)]
+    ended = [
+        say("process.stopped", command=as_code(row.command)) for row in processes.stop(conn, chat.session_key, chat.now)
+    ]
     if not is_stopped and not ended:
         return say("run.nothing_to_stop")
     return "\n".join([*([say("run.stopped")] if is_stopped else ()), *ended])
@@ -61,7 +64,12 @@ def stop(conn: Connection, chat: ChatContext, _: str) -> str:
 @command("status", "what I am doing, and in which conversation")
 def status(conn: Connection, chat: ChatContext, _: str) -> str:
     in_background = [
-        say("process.runs", id=row.id, command=row.command, for_=format_duration((chat.now - row.started_at) / 1000))
+        say(
+            "process.runs",
+            id=row.id,
+            command=as_code(row.command),
+            for_=format_duration((chat.now - row.started_at) / 1000),
+        )
         for row in processes.running(conn, chat.session_key)
     ]
     return "\n".join([_state(conn, chat), *in_background, *_alerts(conn, chat)])

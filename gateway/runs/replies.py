@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gateway.runs.live import NO_REPLY
 from gateway.texts import format_duration, say
+from gateway.texts.quoting import visible
 from sessions.keys import ChatKind
 from sessions.messages import Button, Content
 from sessions.policy import ResetPolicy
@@ -61,8 +62,7 @@ def approval_card(exact: str) -> Content:
 
 def _approval(exact: str, *, whole: bool) -> str:
     """Returns the question about the exact call, which stands in a code block, as Markdown would take marks of the call away."""
-    # Control characters and those that turn the direction of writing would show another call than the one that is made.
-    exact = "".join(char if char.isprintable() or char in "\n\t" else f"\\u{{{ord(char):x}}}" for char in exact)
+    exact = visible(exact)  # else another call might be shown than the one that is made
     shown = exact if whole else "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
     # A fence inside of the call would end the block, and what follows could pass for our own words.
     block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"

@@ -7,6 +7,7 @@ from heapq import nsmallest
 
 from sqlalchemy import Connection
 
+from gateway.texts import one_line
 from sessions import inbox, processes, resets, runs, store
 from sessions.keys import InvalidKey, SessionKey
 from sessions.policy import ResetPolicy, ResetRules, due, due_before, next_reset, policy_for
@@ -72,7 +73,7 @@ def _held_off(conn: Connection, session_key: str) -> Iterator[str]:
     elif inbox.count_unread(conn, session_key):
         yield "a message that is not read yet"
     for process in processes.running(conn, session_key):
-        yield f"process {process.id}: {process.command}"
+        yield f"process {process.id}: {one_line(process.command, 80)}"
 
 
 def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Makes other people's words tell whose they are: quotes them as Markdown does, and marks what looks like a speaker's name."""
+"""Makes other people's words tell whose they are, and shows commands as they are: quotes as Markdown does, marks what looks like a speaker's name."""
 
 import re
 import unicodedata
@@ -16,6 +16,26 @@ _NAMED = re.compile(
 )
 """`[name]` with words behind it, in its own line or in the next, or with a comma and the like if it begins with a letter. A small number
 alone in a line is an index in code."""
+
+
+_LISTED = 200
+_TICKS = re.compile("`+")
+
+
+def visible(text: str) -> str:
+    """Spells out characters that cannot be seen or that turn the direction of writing; spaces, tabs and line breaks stay."""
+    return "".join(
+        char if char in "\n\t" or (char.isprintable() and char not in BLANK_LETTERS) else f"\\u{{{ord(char):x}}}"
+        for char in text
+    )
+
+
+def as_code(text: str) -> str:
+    """Returns the beginning of the text in one line, as Markdown's code, in which no mark is taken away."""
+    line = visible(" ".join(text.split()))
+    line = line if len(line) <= _LISTED else f"{line[:_LISTED]}…"
+    ticks = "`" * (1 + max((len(found) for found in _TICKS.findall(line)), default=0))
+    return f"{ticks}{line}{ticks}" if len(ticks) == 1 else f"{ticks} {line} {ticks}"
 
 
 def as_quoted(text: str) -> str:

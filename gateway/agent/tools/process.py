@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gateway.agent.tools import process_supervisor
 from gateway.agent.tools.process_supervisor import kill_with_descendants
@@ -238,6 +238,14 @@ class ProcessArguments(Arguments):
     command: Annotated[str | None, Field(max_length=20_000, description="start: for the shell")] = None
     id: Annotated[str | None, Field(max_length=64, description="poll, kill")] = None
 
+    @model_validator(mode="after")
+    def _needs(self) -> Self:
+        if self.action == "start" and not self.command:
+            raise ValueError("start needs a command")
+        if self.command and "\0" in self.command:
+            raise ValueError("a command holds no zero bytes")
+        return self
+
 
 async def process(place: ToolContext, arguments: ProcessArguments) -> str | FromOutside:
     """Run shell commands in your folder of files. What runs longer than ten seconds goes on in the background: poll it later."""
@@ -246,9 +254,7 @@ async def process(place: ToolContext, arguments: ProcessArguments) -> str | From
     session = place.session
     match arguments.action:
         case "start":
-            if not arguments.command:
-                raise ToolError("start needs a command")
-            found, stands, output = await place.processes.start(session, place.workspace, arguments.command)
+            found, stands, output = await place.processes.start(session, place.workspace, arguments.command or "")
         case "list":
             rows = await place.database.read(processes.running, session.session_key)
             return "\n".join(f"{row.id}  running  {row.command}" for row in rows) or "Nothing runs in the background."

@@ -145,9 +145,11 @@ class Tool:
         """Returns whether a person has to allow this call. `doubtful`: the model wrote the call into its
         text, or somebody without access may have wished for it."""
         try:
-            is_harmless = str(parse_arguments(arguments).get("action", "")) in self.harmless
-        except ToolError:
+            parsed = parse_arguments(arguments)
+            self.arguments.model_validate(parsed)
+        except (ToolError, ValidationError):
             return False  # it is not run with such arguments
+        is_harmless = str(parsed.get("action", "")) in self.harmless
         return not is_harmless and (self.needs_approval or (doubtful and not self.reads_only))
 
     def shown(self, arguments: str) -> str:

@@ -90,6 +90,22 @@ async def test_a_command_works_in_the_workspace_with_a_clean_environment(
     assert (commands.app.tool_home.stat().st_mode & 0o777) == 0o700
 
 
+@pytest.mark.parametrize(
+    ("arguments", "asks"),
+    [
+        ({"action": "start", "command": "ls"}, True),
+        ({"action": "start"}, False),
+        ({"action": "start", "command": "ls \0"}, False),
+        ({"action": "start", "command": "ls \ud800"}, False),
+        ({"action": "poll", "id": "a", "command": "ls"}, False),
+    ],
+)
+async def test_nobody_is_asked_about_what_cannot_run(commands: Commands, arguments: dict[str, str], asks: bool) -> None:
+    assert TOOL.asks_first(json.dumps(arguments), doubtful=False) is asks
+    if not asks:
+        assert "failed" in (told := str(await TOOL.run(commands.place, json.dumps(arguments)))) or "wrong" in told
+
+
 async def test_what_runs_longer_goes_on_in_the_background_and_is_polled_listed_and_killed(commands: Commands) -> None:
     found = await commands.background("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo over")
     assert (

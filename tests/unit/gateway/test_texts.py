@@ -10,6 +10,7 @@ import pytest
 import gateway
 from gateway import texts
 from gateway.texts import format_duration, format_short_time, needed, say
+from gateway.texts.quoting import as_code
 
 ROOT = Path(gateway.__file__).parent
 CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((Path(texts.__file__).parent / "en.toml").read_text())
@@ -103,3 +104,17 @@ def test_times_are_short_when_they_are_near():
     assert format_short_time(now, now, "UTC") == "15:06"
     assert format_short_time(now - 2 * day, now, "Europe/Oslo") == "13 Jun 17:06"
     assert format_short_time(now - 300 * day, now, "UTC") == "19 Aug 2024"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("echo *a* <!-- b -->", "`echo *a* <!-- b -->`"),
+        ("sleep 60\n# next", "`sleep 60 # next`"),
+        ("echo `date` ``", "``` echo `date` `` ```"),
+        ("a\u202eb\x1b\u2800", "`a\\u{202e}b\\u{1b}\\u{2800}`"),
+        ("x" * 300, f"`{'x' * 200}…`"),
+    ],
+)
+def test_a_command_is_shown_as_it_is_in_one_line(text: str, shown: str):
+    assert as_code(text) == shown
