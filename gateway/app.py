@@ -98,6 +98,9 @@ async def open_app(
         # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
         await app.upkeep.repair()
         app.dispatch = LocalDispatch(database, mine=mine, opening=app.resets.opening, clock=clock, places=app.places)
+        if database.bus is not None:
+            database.bus.open()
+        app.live.connect(database.bus)
         app.worker = Worker(app)
         app.folding = FoldWorker(app)
         yield app

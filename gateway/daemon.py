@@ -154,7 +154,7 @@ async def _start_platforms(
         await guard.watch()
 
     stack.callback(guard.clear)
-    stack.callback(app.database.listen(guard.on_commit))
+    stack.callback(app.database.listen(guard.on_commit, only_own=True))
     # Held back as a task: HTTP, the terminal and jobs work meanwhile, and the operator can see why.
     if guard.held_until is not None:
         chats.hold(list(app.config.platforms.in_use()), guard.why)

@@ -47,7 +47,7 @@ class Maintenance:
         self._loop = asyncio.get_running_loop()
         self._grown = asyncio.Event()
         self._grown.set()  # an earlier process may have left something unindexed
-        self._unlisten = app.database.listen(self._on_commit, Topic.SESSION)
+        self._unlisten = app.database.listen(self._on_commit, Topic.SESSION, only_own=True)
 
     def _on_commit(self, _: frozenset[Touch]) -> None:
         if not self._grown.is_set():

@@ -1,11 +1,17 @@
 """Live events of runs. They may be lost: everything that counts is in the journal."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from sessions.records import Run
+from sessions import codec
+from sessions.records import CallOptions, Run
+
+if TYPE_CHECKING:
+    from sessions.db.bus import Bus
 
 Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "heading", "ended"]
 
@@ -31,6 +37,8 @@ class LiveEvent:
 
 
 Listener = Callable[[LiveEvent], None]
+_PART = 1_000
+"""Characters of a text that go to other processes in one piece: a message over the bus has a limit in bytes."""
 
 
 class _TextSoFar:
@@ -62,6 +70,7 @@ class LiveEvents:
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
         self._texts: dict[str, _TextSoFar] = {}
+        self._bus: Bus | None = None
 
     def listen(self, run_id: str, listener: Listener) -> Callable[[], None]:
         """Calls the listener with the events of this run; `*`: of every run. Returns a function that stops it."""
@@ -90,8 +99,31 @@ class LiveEvents:
         if so_far.current:
             listener(LiveEvent(run_id, "token", "".join(so_far.current)))
 
+    def connect(self, bus: "Bus | None") -> None:
+        """Passes events to other processes, and theirs to the listeners here, from now on. Called on the event loop."""
+        self._bus, loop = bus, asyncio.get_running_loop()
+        if bus is not None:
+            bus.on_live = lambda told: self._hear(told, loop)
+
+    def _hear(self, told: list[Any], loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            run_id, kind, text, *runs = told
+            event = LiveEvent(run_id, kind, text, codec.shaped(Run, runs[0]) if runs else None)
+        except ValueError:  # of a later version
+            return
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._pass_on, event)
+
     def publish(self, event: LiveEvent) -> None:
-        """Passes the event to its listeners."""
+        """Passes the event to its listeners, and to other processes."""
+        self._pass_on(event)
+        if self._bus is not None and not self._bus.is_alone:
+            # Without the options: nobody who shows a run needs them, and they may be long.
+            run = [codec.plain(Run, replace(event.run, options=CallOptions()))] if event.run is not None else []
+            for at in range(0, max(1, len(event.text)), _PART):
+                self._bus.tell([event.run_id, event.kind, event.text[at : at + _PART], *run])
+
+    def _pass_on(self, event: LiveEvent) -> None:
         match event.kind:
             case "begun":
                 self._texts[event.run_id] = _TextSoFar(0 if event.run is None else event.run.steps)

@@ -20,11 +20,13 @@ def open_database(home: Path, url: str = "") -> Database:
     """The database of this home. Raises Unusable and its kin with a sentence for a person."""
     listeners: list[Listener] = []
     if url:
-        from sessions.db import postgres
-
+        try:
+            from sessions.db import postgres
+        except ModuleNotFoundError as error:
+            raise Unusable("PostgreSQL needs its extra: pip install 'hermes-gateway[postgres]'.") from error
         backend = postgres.Postgres(postgres.make_engine(url), listeners)
         database = _migrated(backend, listeners)
-        database.read_now(backend.clock.sync)
+        database.read_now(lambda conn: backend.clock.sync(lambda: conn.scalar(postgres.SERVER_TIME) or 0))
         return database
     from sessions.db import sqlite
 

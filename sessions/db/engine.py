@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, repeat
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -20,13 +20,17 @@ from sessions.clock import Clock
 from sessions.errors import DatabaseUnavailable
 from sessions.topics import Topic, Touch
 
+if TYPE_CHECKING:
+    from sessions.db.bus import Bus
+
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Work = Callable[Concatenate[Connection, P], T]
 OnCommit = Callable[[frozenset[Touch]], None]
-Listener = tuple[OnCommit, frozenset[Topic]]
+Listener = tuple[OnCommit, frozenset[Topic], bool]
+"""What is called, for which topics, and whether also after commits of other processes."""
 EVERY_TOPIC = frozenset(Topic)
 
 _BATCH = 128
@@ -88,11 +92,12 @@ def resolve_futures(outcomes: list[Outcome]) -> None:
             loop.call_soon_threadsafe(_resolve_all, some)
 
 
-def notify_listeners(listeners: list[Listener], touched: frozenset[Touch]) -> None:
+def notify_listeners(listeners: list[Listener], touched: frozenset[Touch], *, elsewhere: bool = False) -> None:
+    """Calls those who listen to what was touched, here or in another process."""
     topics = {what.topic for what in touched}
     # A copy: a listener may remove itself.
-    for on_commit, wanted in tuple(listeners):
-        if wanted.isdisjoint(topics):
+    for on_commit, wanted, hears_others in tuple(listeners):
+        if wanted.isdisjoint(topics) or (elsewhere and not hears_others):
             continue
         try:
             on_commit(touched)
@@ -106,6 +111,9 @@ class Backend(Protocol):
     name: str
     engine: Engine
     clock: Clock
+
+    @property
+    def bus(self) -> "Bus | None": ...
 
     def explain(self, error: Exception, /) -> Exception:
         """Returns one of our own errors when the error is about the state of the database, else the same error."""
@@ -155,13 +163,19 @@ class Database(ReadsAndWrites):
         """The time by which leases and due times of this database are judged: on PostgreSQL the server's, the same for every process."""
         return self._backend.clock
 
-    def listen(self, on_commit: OnCommit, *topics: Topic) -> Callable[[], None]:
+    def listen(self, on_commit: OnCommit, *topics: Topic, only_own: bool = False) -> Callable[[], None]:
         """Calls `on_commit` after each commit that touched one of the topics, or anything where none is named, in the committing thread; it must
-        be quick and must not raise. Returns a function that stops it.
+        be quick and must not raise. Returns a function that stops it. On PostgreSQL commits of other processes are heard, too, unless
+        `only_own`.
         """
-        listener = on_commit, frozenset(topics) or EVERY_TOPIC
+        listener = on_commit, frozenset(topics) or EVERY_TOPIC, not only_own
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    @property
+    def bus(self) -> "Bus | None":
+        """What tells other processes on this database of commits and live events; None on SQLite."""
+        return self._backend.bus
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs the function in one transaction. Returns its result once it is on disk."""

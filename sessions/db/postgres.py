@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from sessions.clock import now_ms
+from sessions.db.bus import Bus, notify
 from sessions.db.engine import Listener, Outcome, QueuedWrite, notify_listeners, resolve_futures, take_touched
 from sessions.db.schema import message_search, metadata
 from sessions.db.sql import LOCKED
@@ -43,8 +44,6 @@ def make_engine(url: str) -> Engine:
         raise Unusable(
             "database.url is no PostgreSQL address; one looks like postgresql://user:password@host/name."
         ) from error
-    except ModuleNotFoundError as error:
-        raise Unusable("PostgreSQL needs its extra: pip install 'hermes-gateway[postgres]'.") from error
 
 
 def explain(error: Exception) -> Exception:
@@ -71,7 +70,7 @@ def lock(conn: Connection) -> None:
     conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
 
-_SERVER_TIME = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+SERVER_TIME = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _LONGEST_TRIP_MS = 500
 
 
@@ -86,9 +85,10 @@ class ServerClock:
     def __call__(self) -> int:
         return self._ahead + _running_ms()
 
-    def sync(self, conn: Connection) -> None:
+    def sync(self, ask: Callable[[], int]) -> None:
+        """`ask` returns the server's time."""
         began = _running_ms()
-        server = conn.scalar(_SERVER_TIME) or 0
+        server = ask()
         ended = _running_ms()
         if ended - began < _LONGEST_TRIP_MS:  # after a slow answer nobody knows when it was given
             self._ahead = server - (began + ended) // 2
@@ -105,6 +105,7 @@ class Postgres:
     def __init__(self, engine: Engine, listeners: list[Listener]) -> None:
         self.engine = engine
         self.clock = ServerClock()
+        self.bus = Bus(self._connect, self._heard, self.clock.sync)
         self._listeners = listeners
         self._pool = ThreadPoolExecutor(_POOL, thread_name_prefix="db-write")
 
@@ -139,7 +140,17 @@ class Postgres:
             resolve_futures([(job, None, self.explain(error))])
             return
         notify_listeners(self._listeners, touched)
+        self.bus.publish(touched)
         resolve_futures([outcome])
+
+    def _heard(self, touched: frozenset[Touch]) -> None:
+        notify_listeners(self._listeners, touched, elsewhere=True)
+
+    def _connect(self) -> Any:
+        """Returns a connection of the driver, of no pool and with autocommit."""
+        positional, named = self.engine.dialect.create_connect_args(self.engine.url)
+        wanted = {name: value for name, value in _CONNECTING.items() if name not in self.engine.url.query}
+        return self.engine.dialect.connect(*positional, **{**named, **wanted, "autocommit": True})
 
     def _transaction(self, job: QueuedWrite[Any]) -> tuple[Outcome, frozenset[Touch]]:
         for tries in range(1, _TRIES + 1):
@@ -168,4 +179,9 @@ class Postgres:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+        self.bus.close()
+        with contextlib.suppress(DBAPIError):  # of a command that never opened the bus
+            if told := self.bus.take_waiting():
+                with self.engine.begin() as conn:
+                    notify(conn, told)
         self.engine.dispose()

@@ -148,6 +148,7 @@ def prepare_file(path: Path) -> None:
 
 class Sqlite:
     name = "sqlite"
+    bus = None
     clock = staticmethod(now_ms)
 
     def __init__(self, path: Path, listeners: list[Listener]) -> None:
@@ -155,7 +156,7 @@ class Sqlite:
         self.engine = _engine(path, "BEGIN IMMEDIATE", writes=True, pool_size=1, max_overflow=2)
         self._reading = _engine(path, "BEGIN", writes=False, pool_size=4, max_overflow=8)
         self._checkpoints = _Checkpoints(path)
-        listeners.append((self._checkpoints.consider, EVERY_TOPIC))
+        listeners.append((self._checkpoints.consider, EVERY_TOPIC, False))
         self._writer = GroupCommit(self.engine, self.explain, listeners)
         self.submit = self._writer.submit
 
@@ -258,6 +259,7 @@ class SqliteUnwritable:
     """Raises Unusable, ForeignHome."""
 
     name = "sqlite"
+    bus = None
     clock = staticmethod(now_ms)
 
     def __init__(self, path: Path) -> None:

@@ -25,6 +25,7 @@ from sessions.runs.queries import (
     is_waiting,
     last_route,
     latest,
+    lost,
     newest_since,
     open_questions,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "last_call",
     "last_route",
     "latest",
+    "lost",
     "may_answer",
     "new_messages",
     "newest_since",

@@ -68,6 +68,12 @@ def open_questions(conn: Connection, limit: int) -> list[tuple[Run, Ask]]:
     return [(get(conn, ask.run_id), ask) for ask in map(Ask.from_row, conn.execute(query).mappings())]
 
 
+def lost(conn: Connection, claimed: Mapping[str, int]) -> list[str]:
+    """Returns those of these runs (id → the fence of its claim) that were stopped or taken over since."""
+    found = conn.execute(select(runs.c.id, runs.c.fence).where(runs.c.id.in_(claimed))).all()
+    return [row.id for row in found if row.fence != claimed[row.id]]
+
+
 def is_waiting(conn: Connection, run_id: str) -> bool:
     """Whether it waits for an answer of a person."""
     return get(conn, run_id).status is RunStatus.WAITING

@@ -66,7 +66,7 @@ class FoldWorker:
     async def run(self) -> None:
         """Folds sessions that are due, until cancelled."""
         self._loop = asyncio.get_running_loop()
-        unlisten = self.app.database.listen(self._on_commit, Topic.SESSION)
+        unlisten = self.app.database.listen(self._on_commit, Topic.SESSION, only_own=True)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scan())

@@ -219,11 +219,19 @@ class SessionExchange:
         self.repeated = False
         self.answered = False
         self._left = False
-        self._stops: list[Callable[[], None]] = [server.changes.on(Topic.STARTED, dedup_key, self._started)]
+        self._looks = False
+        self._stops: list[Callable[[], None]] = [
+            server.changes.on(Topic.STARTED, dedup_key, self._started),
+            server.changes.on(Topic.LOOK, "", self._look),
+        ]
 
     def _started(self, touch: Touch) -> None:
         if isinstance(touch, RunStarted):
             self._follow(touch.run_id, touch.ask_id or 0)
+
+    def _look(self, _: Touch) -> None:
+        self._looks = True
+        self._changed.set()
 
     def _follow(self, run_id: str, after_ask: int) -> None:
         if self.run_id is None:
@@ -271,7 +279,8 @@ class SessionExchange:
         except TimeoutError:
             return False
         self._changed.clear()
-        return True
+        looks, self._looks = self._looks, False
+        return not looks
 
     async def _catch_up(self) -> None:
         """Follows the run that the message has started or answered. Passes on first what that has said before, so that a call which is

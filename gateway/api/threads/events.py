@@ -228,7 +228,7 @@ class EventHub:
         self._database = database
         self._changes = changes
         self._channels: dict[str, _Channel] = {}
-        self._stops: dict[str, Callable[[], None]] = {}
+        self._stops: dict[str, list[Callable[[], None]]] = {}
         self._since = now
         self._runs: dict[str, _Followed] = {}
         self._unlisten = live.listen("*", self._on_live_event)
@@ -269,7 +269,8 @@ class EventHub:
             channel.readers.discard(reader)
             if not channel.readers and self._channels.get(deployment) is channel:
                 del self._channels[deployment]
-                self._stops.pop(deployment)()
+                for stop in self._stops.pop(deployment):
+                    stop()
                 channel.task.cancel()
 
     async def _channel(self, deployment: str) -> _Channel:
@@ -278,7 +279,8 @@ class EventHub:
             # Asked again: another reader may have opened it during that read.
             if deployment not in self._channels:
                 channel = self._channels[deployment] = _Channel(self._database, deployment, last)
-                self._stops[deployment] = self._changes.on(Topic.EVENTS, deployment, channel.touched)
+                wanted = ((Topic.EVENTS, deployment), (Topic.LOOK, ""))
+                self._stops[deployment] = [self._changes.on(topic, name, channel.touched) for topic, name in wanted]
         return self._channels[deployment]
 
     async def missed(

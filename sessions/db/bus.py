@@ -1,0 +1,266 @@
+"""What the processes on one PostgreSQL tell each other: which commits have touched what, and live events. It goes by NOTIFY, over a connection
+of its own and after the commit: within a transaction it would take a lock that lets only one at a time commit.
+
+A message may be lost. So every process also tells itself each two seconds to look (`Topic.LOOK`): a loss costs time and nothing else.
+"""
+
+import json
+import logging
+import os
+import secrets
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import psycopg
+from sqlalchemy import Connection
+
+from sessions.leases import STALLED_SECONDS
+from sessions.topics import FarewellBegun, RunStarted, Topic, Touch
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 2.0
+TOGETHER_SECONDS = 0.005
+"""How long a touch waits for others, to go with them."""
+LIVE_SECONDS = 0.1
+"""The same for live events, unless a touch takes them along: it tells of a commit after them."""
+MOST_BYTES = 7_900
+"""PostgreSQL takes 8,000 for a message."""
+MOST_WAITING = 20_000
+DEAF_SECONDS = 10.0
+"""When the event loop has given no sign of life for so long, the process counts as stalled, though this thread runs."""
+_PAUSES = (0.1, 0.5, 1.0, 2.0)
+_CHANNEL = "hermes"
+_NOTIFY = "SELECT pg_notify(%s, told) FROM unnest(%s::text[]) AS told"
+_BEAT = "SELECT procrastinate_update_heartbeat_v1(%s)"
+_OTHERS = """
+SELECT count(*) FROM procrastinate_workers
+WHERE id <> ALL(%s::bigint[]) AND last_heartbeat > clock_timestamp() - make_interval(secs => %s)
+"""
+
+Live = list[Any]
+"""A live event as JSON; what it says is the gateway's matter."""
+
+
+class Bus:
+    """One thread that sends, receives, and beats. `connect` gives a new connection with autocommit; `on_touched` is called with what other processes
+    have touched, `sync` with a function that returns the server's time, at each beat. None of them may raise or take long.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], "psycopg.Connection[Any]"],
+        on_touched: Callable[[frozenset[Touch]], None],
+        sync: Callable[[Callable[[], int]], None],
+    ) -> None:
+        self._connect = connect
+        self._on_touched = on_touched
+        self._sync = sync
+        self._id = secrets.token_hex(4)
+        self._waiting: deque[tuple[str, list[Any]]] = deque(maxlen=MOST_WAITING)
+        self._due = 0.0
+        self._lock = threading.Lock()
+        self._wake_reads, self._wake_writes = -1, -1
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._heard = 0.0
+        self.on_live: Callable[[Live], None] | None = None
+        """Called with the live events of other processes."""
+        self.workers: set[int] = set()
+        """Whose heartbeats this thread gives."""
+        self.steady_since: float | None = None
+        """Since when this process has been connected, by `time.monotonic`; None: it is not."""
+        self.is_alone = False
+        """No other process was there at the last beat, so nothing is told to anybody."""
+
+    # --- any thread ---
+
+    def publish(self, touched: frozenset[Touch]) -> None:
+        """Tells the others of a commit, soon."""
+        self._put([("t", _packed(touch)) for touch in touched], TOGETHER_SECONDS)
+
+    def tell(self, event: Live) -> None:
+        """Tells the others of a live event, soon after."""
+        self._put([("l", event)], LIVE_SECONDS)
+
+    def _put(self, items: Sequence[tuple[str, list[Any]]], seconds: float) -> None:
+        if not items or self.is_alone:
+            return
+        due = time.monotonic() + seconds
+        with self._lock:
+            wakes = not self._waiting or due < self._due - LIVE_SECONDS / 2
+            self._due = min(self._due, due) if self._waiting else due
+            self._waiting.extend(items)
+        if wakes:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._wake_writes >= 0:
+            with suppress(BlockingIOError):
+                os.write(self._wake_writes, b"!")
+
+    def sign_of_life(self) -> None:
+        """Called by the event loop again and again: heartbeats go on while it turns."""
+        self._heard = time.monotonic()
+
+    def take_waiting(self) -> list[str]:
+        """Returns what is still to be told, as payloads, and forgets it."""
+        with self._lock:
+            items = list(self._waiting)
+            self._waiting.clear()
+        return payloads(self._id, items)
+
+    def open(self) -> None:
+        """Starts to send and to hear. Does nothing when that goes on already."""
+        if self._thread is None:
+            self._wake_reads, self._wake_writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self.sign_of_life()
+            self._thread = threading.Thread(target=self._run, name="db-bus", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Sends what waits, if that is possible, and ends the thread."""
+        self._closing = True
+        if self._thread is not None:
+            self._wake()
+            self._thread.join()
+            self._thread = None
+            writes, self._wake_writes = self._wake_writes, -1
+            os.close(self._wake_reads)
+            os.close(writes)
+
+    # --- its own thread ---
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._closing:
+            try:
+                with self._connect() as conn:
+                    conn.execute(
+                        "SET synchronous_commit = off"
+                    )  # nothing that is written here is worth a wait for the disk
+                    conn.execute(f"LISTEN {_CHANNEL}")
+                    self._beat(conn)
+                    failures = 0
+                    self._serve(conn)
+            except Exception as error:  # noqa: BLE001  # whatever it was, the thread has to connect again
+                log.debug("bus.cut: %s", error)
+            self.steady_since, self.is_alone = None, False
+            if not self._closing:
+                time.sleep(_PAUSES[min(failures, len(_PAUSES) - 1)])
+                failures += 1
+
+    def _serve(self, conn: "psycopg.Connection[Any]") -> None:
+        self.steady_since, beats_at = time.monotonic(), time.monotonic() + BEAT_SECONDS
+        self._look()  # what was told meanwhile was not heard
+        poll = select.poll()
+        for file in (conn.fileno(), self._wake_reads):
+            poll.register(file, select.POLLIN)
+        while True:
+            with self._lock:
+                next_at = min(beats_at, self._due) if self._waiting else beats_at
+            poll.poll(max(0, (next_at - time.monotonic()) * 1000))
+            with suppress(BlockingIOError):
+                os.read(self._wake_reads, 4096)
+            if self._closing or (self._waiting and self._due <= time.monotonic()):
+                if told := self.take_waiting():
+                    conn.execute(_NOTIFY, (_CHANNEL, told))
+                if self._closing:
+                    return
+            for heard in conn.notifies(timeout=0):
+                self._hear(heard.payload)
+            if time.monotonic() >= beats_at:
+                self._beat(conn)
+                self._look()
+                beats_at = time.monotonic() + BEAT_SECONDS
+
+    def _beat(self, conn: "psycopg.Connection[Any]") -> None:
+        if time.monotonic() - self._heard < DEAF_SECONDS:
+            for worker in tuple(self.workers):
+                conn.execute(_BEAT, (worker,))
+        self._sync(lambda: _number(conn, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", ()))
+        others = _number(conn, _OTHERS, (list(self.workers), STALLED_SECONDS))
+        self.is_alone = bool(self.workers) and not others
+
+    def _look(self) -> None:
+        if not self.is_alone:
+            self._on_touched(frozenset({Touch(Topic.LOOK, "")}))
+
+    def _hear(self, payload: str) -> None:
+        try:
+            told = json.loads(payload)
+            sender, touched, events = told["from"], told.get("t", ()), told.get("l", ())
+        except (ValueError, KeyError, TypeError):  # of a later version
+            log.warning("bus.not_understood")
+            return
+        if sender == self._id:
+            return
+        for event in events:  # first: a touch tells of a commit after them
+            if self.on_live is not None:
+                self.on_live(event)
+        if found := frozenset(touch for each in touched if (touch := _unpacked(each)) is not None):
+            self._on_touched(found)
+
+
+def _number(conn: "psycopg.Connection[Any]", query: str, values: Sequence[Any]) -> int:
+    row = conn.execute(cast(Any, query), values).fetchone()
+    return int(row[0]) if row else 0
+
+
+def notify(conn: Connection, told: Sequence[str]) -> None:
+    """Sends these payloads with the transaction."""
+    conn.exec_driver_sql(_NOTIFY, (_CHANNEL, list(told)))
+
+
+def payloads(sender: str, items: Sequence[tuple[str, list[Any]]]) -> list[str]:
+    """Packs these into as few messages as PostgreSQL takes, in their order. One that is too long for any becomes a call to look."""
+    found: list[str] = []
+    parts: dict[str, list[str]] = {"l": [], "t": []}
+    size = 0
+
+    def flush() -> None:
+        nonlocal size
+        if parts["l"] or parts["t"]:
+            fields = "".join(f',"{kind}":[{",".join(texts)}]' for kind, texts in parts.items() if texts)
+            found.append(f'{{"from":"{sender}"{fields}}}')
+        parts["l"], parts["t"], size = [], [], 0
+
+    for kind, item in items:
+        text = json.dumps(item, separators=(",", ":"))  # ASCII: a character is a byte, and no NUL is left
+        if len(text) > MOST_BYTES - 100:
+            kind, text = "t", json.dumps([Topic.LOOK, ""])  # noqa: PLW2901
+        if size + len(text) > MOST_BYTES - 100 or (
+            kind == "l" and parts["t"]
+        ):  # events come before touches in a message
+            flush()
+        parts[kind].append(text)
+        size += len(text) + 1
+    flush()
+    return found
+
+
+def _packed(touch: Touch) -> list[Any]:
+    match touch:
+        case RunStarted():
+            return [touch.topic, touch.id, touch.run_id, touch.ask_id]
+        case FarewellBegun():
+            return [touch.topic, touch.id, touch.session_key]
+        case _:
+            return [touch.topic, touch.id]
+
+
+def _unpacked(item: Any) -> Touch | None:
+    match item:
+        case [Topic.STARTED, str(name), str(run_id), int() | None as ask_id]:
+            return RunStarted(Topic.STARTED, name, run_id, ask_id)
+        case [Topic.FAREWELL, str(run_id), str(key)]:
+            return FarewellBegun(Topic.FAREWELL, run_id, key)
+        case [str(topic), str(name)] if topic in frozenset(Topic):
+            return Touch(Topic(topic), name)
+        case _:  # of a later version
+            return None
