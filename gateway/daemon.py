@@ -24,6 +24,7 @@ from gateway.config.model import Config
 from gateway.config.reading import Change, Loaded, diff
 from gateway.config.sections import KEY_LENGTH
 from gateway.context import App
+from gateway.dashboard.server import Dashboard
 from gateway.home import shown
 from gateway.observe.health import Heartbeat
 from gateway.observe.heap import resident_bytes
@@ -173,7 +174,8 @@ async def _http(app: App) -> AsyncGenerator[tuple[str, str]]:
         how = f"delete {app.home / FILE} and start again: a new key is made"
         log.warning("api.short_key", characters=len(own.secret), at_least=KEY_LENGTH, how_to_mend=how)
     app.local_key, app.keys = own, caller_keys(app.config, own)
-    async with serving_http(ServerState(app), section.host, section.port) as address:
+    server = ServerState(app)
+    async with serving_http(server, section.host, section.port, Dashboard(server).answer) as address:
         keys = f"{len(section.keys)} configured key{'' if len(section.keys) == 1 else 's'}"
         yield address.url, keys if own is None else f"key in {shown(app.home)}/api_key"
 

@@ -56,6 +56,12 @@ def of_call(conn: Connection, run_id: str, tool_call_id: str) -> Ask | None:
     return Ask.from_row(row) if row else None
 
 
+def of_run(conn: Connection, run_id: str) -> list[Ask]:
+    """Returns the questions of a run, answered or not, in the order in which they were asked."""
+    query = select(asks).where(asks.c.run_id == run_id).order_by(asks.c.id)
+    return [Ask.from_row(row) for row in conn.execute(query).mappings()]
+
+
 def open_of(conn: Connection, run_id: str) -> Ask | None:
     """The question that the run waits with now, or None."""
     query = (

@@ -10,13 +10,14 @@ from pathlib import Path
 from sqlalchemy import Connection, delete, exists, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
-from sessions import meta
+from sessions import meta, outbox
 from sessions.db.engine import touch
 from sessions.db.schema import aliases, messages, pairings, people, sessions
 from sessions.db.schema import meta as values
 from sessions.db.sql import lock, param
 from sessions.errors import NotFound, StateError
 from sessions.keys import Address, ChatKind, SessionKey
+from sessions.messages import Content
 from sessions.records import Route
 from sessions.topics import Topic
 
@@ -135,6 +136,14 @@ def approve(conn: Connection, code: str, now: int) -> tuple[Person, Route]:
         )
     conn.execute(delete(pairings).where(pairings.c.code_hash == row.code_hash))
     return admit(conn, row.platform, row.user_id, row.name, now), Route.from_json(row.address)
+
+
+def let_in(conn: Connection, code: str, now: int, welcome: Content) -> Person:
+    """As `approve`; the person is told."""
+    person, route = approve(conn, code, now)
+    key = f"paired:{person.platform}:{person.user_id}:{now}"
+    outbox.put(conn, route, welcome, now, dedup_key=key, session_key="")
+    return person
 
 
 def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, name: str, now: int) -> Person | None:

@@ -32,6 +32,19 @@ class ResetPolicy:
     timezone: str = "UTC"
     notify: bool = True
 
+    def in_words(self) -> str:
+        """Returns when the policy resets a session, as people say it."""
+        idle, daily = f"idle after {self.idle_minutes} min", f"daily at {self.at_hour:02}:00 {self.timezone}"
+        match self.mode:
+            case ResetMode.IDLE:
+                return idle
+            case ResetMode.DAILY:
+                return daily
+            case ResetMode.BOTH:
+                return f"{idle}, or {daily}"
+            case ResetMode.NONE:
+                return "never"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:

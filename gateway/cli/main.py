@@ -31,6 +31,9 @@ COMMANDS = {
         name="outbox",
         help="Look at messages that could not be delivered, and send them again.",
     ),
+    "dashboard": Later(
+        module="gateway.cli.dashboard", name="dashboard", help="Print a link to the page in the browser."
+    ),
     "config": Later(
         module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."
     ),

@@ -1,15 +1,13 @@
 """`hermes pair`: who may talk to the agent."""
 
 import click
-from sqlalchemy import Connection
 
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.texts import format_duration, one_line, say
-from sessions import outbox, people
+from sessions import people
 from sessions.clock import now_ms
 from sessions.messages import Content
-from sessions.people import Person
 
 
 @click.group()
@@ -62,15 +60,7 @@ def _configured(cli: Cli) -> list[tuple[str, str]]:
 def approve(cli: Cli, code: str) -> None:
     """Give access to the person who has this CODE."""
     with opened(cli) as database:
-        now = now_ms()
-
-        def let_in(conn: Connection) -> Person:
-            person, route = people.approve(conn, code, now)
-            key = f"paired:{person.platform}:{person.user_id}:{now}"
-            outbox.put(conn, route, Content(text=say("people.paired")), now, dedup_key=key, session_key="")
-            return person
-
-        person = database.write_now(let_in)
+        person = database.write_now(people.let_in, code, now_ms(), Content(text=say("people.paired")))
     click.echo(f"{one_line(person.name or person.user_id)} ({person.platform}:{person.user_id}) has access now.")
 
 

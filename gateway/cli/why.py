@@ -19,7 +19,7 @@ from sessions import store
 from sessions.clock import iso, now_ms
 from sessions.errors import NotFound
 from sessions.keys import InvalidKey, SessionKey
-from sessions.policy import ResetMode, ResetPolicy, due
+from sessions.policy import ResetMode, due
 from sessions.records import EndReason
 
 
@@ -57,7 +57,7 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     rule = _where(found.rule, loaded)
     if found.is_never_reset:
         rule = f"resets are for chats, and no override names {SessionKey.parse(found.session_key).scope}"
-    lines += _row("rule", f"{_describe(found.policy):<31} {rule}")
+    lines += _row("rule", f"{found.policy.in_words():<31} {rule}")
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:
@@ -89,19 +89,6 @@ def _where(rule: int | None, loaded: Loaded) -> str:
     said = {"key": section.key, "platform": section.platform, "chat": section.chat}
     about = ", ".join(f"{name} {value}" for name, value in said.items() if value)
     return f"overrides[{rule}] ({loaded.origin(f'session_reset.overrides[{rule}]')}; {about})"
-
-
-def _describe(policy: ResetPolicy) -> str:
-    idle, daily = f"idle after {policy.idle_minutes} min", f"daily at {policy.at_hour:02}:00 {policy.timezone}"
-    match policy.mode:
-        case ResetMode.IDLE:
-            return idle
-        case ResetMode.DAILY:
-            return daily
-        case ResetMode.BOTH:
-            return f"{idle}, or {daily}"
-        case ResetMode.NONE:
-            return "never"
 
 
 def _when(found: Explanation, now: int) -> str:

@@ -11,6 +11,7 @@ from sessions.runs.claims import claim, claim_farewell, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import GONE_ON, handed_over, last_call, new_messages, open_calls
 from sessions.runs.queries import (
+    ACTIVE,
     MAX_TAKEOVERS,
     Accepted,
     ModelAnswer,
@@ -19,6 +20,7 @@ from sessions.runs.queries import (
     answered_in,
     counts,
     ended_since,
+    find,
     get,
     in_flight,
     in_flight_now,
@@ -54,6 +56,7 @@ from sessions.runs.waiting import (
 )
 
 __all__ = [
+    "ACTIVE",
     "GONE_ON",
     "MAX_TAKEOVERS",
     "Accepted",
@@ -70,6 +73,7 @@ __all__ = [
     "counts",
     "ended_since",
     "fail",
+    "find",
     "finish",
     "get",
     "hand_over",

@@ -50,11 +50,14 @@ class ServerAddress:
 
 
 @contextlib.asynccontextmanager
-async def serving(server: ServerState, host: str, port: int) -> AsyncGenerator[ServerAddress]:
-    """Serves while the block lasts. `port` 0: any free port. Raises Invalid when it may not or cannot listen there."""
+async def serving(
+    server: ServerState, host: str, port: int, pages: Handler | None = None
+) -> AsyncGenerator[ServerAddress]:
+    """Serves while the block lasts. `port` 0: any free port. `pages`: answers what comes below /ui, and checks by itself who may see it. Raises
+    Invalid when it may not or cannot listen there."""
     refuse_unsafe(server.app.keys, host)
     shutdown = server.intervals.shutdown
-    runner = Runner(_application(server), limits=server.connections, idle=server.idle, shutdown_timeout=shutdown)
+    runner = Runner(_application(server, pages), limits=server.connections, idle=server.idle, shutdown_timeout=shutdown)
     await runner.setup()
     try:
         yield await _listen(runner, host, port)
@@ -77,9 +80,9 @@ def refuse_unsafe(keys: Sequence[CallerKey], host: str) -> None:
         )
 
 
-def _application(server: ServerState) -> web.Application:
+def _application(server: ServerState, pages: Handler | None) -> web.Application:
     known: dict[Handler, Endpoint] = {}
-    app = web.Application(middlewares=[middleware(server, known)])
+    app = web.Application(middlewares=[middleware(server, known, pages)])
     app.on_response_prepare.append(add_common_headers)
 
     async def expect_nothing(_: web.Request) -> None:
@@ -94,6 +97,8 @@ def _application(server: ServerState) -> web.Application:
         has_head = endpoint.method == "GET" and endpoint.responses.get(200) != "text/event-stream"
         for method in (endpoint.method, *(("HEAD",) if has_head else ())):
             app.router.add_route(method, endpoint.path, handler, expect_handler=expect_nothing)
+    if pages is not None:
+        app.router.add_route("*", "/ui{below:(/.*)?}", pages, expect_handler=expect_nothing)
     return app
 
 
@@ -182,13 +187,15 @@ def admit(server: ServerState, endpoint: Endpoint | None, request: web.Request) 
     return key
 
 
-def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Middleware:
+def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint], pages: Handler | None = None) -> Middleware:
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = endpoints.get(request.match_info.handler)
         request[REQUEST_ID] = new_request_id()
         clear_contextvars()
         bind_contextvars(request_id=request[REQUEST_ID])  # each request is a task of its own
+        if pages is not None and request.match_info.handler is pages:
+            return await handler(request)
         key = NOBODY
         try:
             key = admit(server, endpoint, request)

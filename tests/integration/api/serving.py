@@ -21,6 +21,7 @@ from gateway.attachments.safe_fetch import Fetcher
 from gateway.chats.intake import Intake
 from gateway.chats.supervisor import PlatformSupervisor
 from gateway.context import App
+from gateway.dashboard.server import Dashboard
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch
 from gateway.runs.worker import Worker, working
@@ -168,6 +169,6 @@ async def gateway(
         app.keys = keys
         app.chats = Hooked(app, webhooks or {}, handshakes or {})
         state = ServerState(app, fetcher=fetcher, **{"intervals": Intervals(shutdown=0.2), **changes})
-        address = await stack.enter_async_context(serving(state, "127.0.0.1", 0))
+        address = await stack.enter_async_context(serving(state, "127.0.0.1", 0, Dashboard(state).answer))
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         yield Gateway(url=address.url, model=server, database=database, app=app, http=http)

@@ -1,0 +1,61 @@
+"""`hermes dashboard`: a link with which a browser signs in to the page of the gateway."""
+
+import getpass
+import os
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import click
+
+from gateway.cli.base import Cli, pass_cli
+from gateway.cli.database_access import opened
+from gateway.cli.output import Failed, as_json
+from gateway.config.reading import load
+from gateway.texts import counted
+from sessions import sign_ins, workers
+from sessions.clock import now_ms
+
+MINUTES = sign_ins.LINK_MS // 60_000
+
+
+@click.command()
+@click.option("--revoke", is_flag=True, help="End every sign-in and every link instead.")
+@click.option("--json", "wants_json", is_flag=True, help="Print one object.")
+@pass_cli
+def dashboard(cli: Cli, revoke: bool, wants_json: bool) -> None:
+    """Print a link that signs a browser in to the page of the gateway, once and within five minutes."""
+    who, now = _me(), now_ms()
+    with opened(cli) as database:
+        if revoke:
+            ended = database.write_now(sign_ins.revoke_all, who, now)
+            click.echo(f"{counted(ended, 'sign-in')} ended. `hermes dashboard` prints a new link.")
+            return
+        if not database.read_now(workers.any_ready, now):
+            raise Failed(f"No gateway runs on {cli.home}. `hermes gateway run` starts one.")
+        secret = database.write_now(sign_ins.new_link, who, now)
+    api = load(cli.home, cli.environ).config.api
+    public = urlsplit(api.public_url)
+    base = f"{public.scheme}://{public.netloc}" if public.scheme == "https" else f"http://127.0.0.1:{api.port}"
+    address = f"{base}/ui/login#{secret}"
+    if wants_json:
+        click.echo(as_json({"url": address, "expires_in": sign_ins.LINK_MS // 1000}))
+        return
+    if public.scheme != "https" and (tunnel := ssh_command(cli.environ, api.port)) is not None:
+        click.echo(f"You are here over SSH. On your own machine, first: {tunnel}")
+    click.echo(f"{address}\n\nIt signs in once, within {MINUTES} minutes.")
+
+
+def ssh_command(environ: Mapping[str, str], port: int) -> str | None:
+    """Returns the command that brings the page to the machine of a person who is here over SSH."""
+    connection = environ.get("SSH_CONNECTION", "").split()
+    if len(connection) != 4:
+        return None
+    here = f"[{connection[2]}]" if ":" in connection[2] else connection[2]
+    return f"ssh -L {port}:127.0.0.1:{port} {environ.get('USER', 'you')}@{here}"
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a service's user may have no name
+        return f"user {os.getuid()}"
