@@ -53,6 +53,7 @@ docs: $(VENV)/.dev
 
 pictures: $(VENV)/.dev
 	@PYTHONPATH=. $(BIN)/python docs/pictures.py
+	@PICTURES=docs/pictures $(BIN)/pytest tests/browser -k readable
 
 lock: $(VENV)/.dev
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 --extra all pyproject.toml -o requirements.lock

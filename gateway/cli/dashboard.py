@@ -23,7 +23,7 @@ MINUTES = sign_ins.LINK_MS // 60_000
 @click.option("--json", "wants_json", is_flag=True, help="Print one object.")
 @pass_cli
 def dashboard(cli: Cli, revoke: bool, wants_json: bool) -> None:
-    """Print a link that signs a browser in to the page of the gateway, once and within five minutes."""
+    """Print a link that signs a browser in to the page of the gateway. It works once, and for five minutes."""
     who, now = _me(), now_ms()
     with opened(cli) as database:
         if revoke:

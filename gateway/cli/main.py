@@ -32,7 +32,9 @@ COMMANDS = {
         help="Look at messages that could not be delivered, and send them again.",
     ),
     "dashboard": Later(
-        module="gateway.cli.dashboard", name="dashboard", help="Print a link to the page in the browser."
+        module="gateway.cli.dashboard",
+        name="dashboard",
+        help="Print a link that signs a browser in to the page of the gateway.",
     ),
     "config": Later(
         module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.api.http.sse import EventStream
-from gateway.dashboard.pages import Page
+from gateway.dashboard.pages import DashboardPage
 from gateway.dashboard.rendering import render_blocks
 from gateway.dashboard.server import Visit
 from gateway.runs.live import LiveEvent, TextDeduplicator
@@ -26,7 +26,7 @@ GROWING = "growing"
 """The block with the text of an answer that is being given; a page that has it names its run as `following`."""
 
 
-async def follow(visit: Visit, page: Page) -> web.StreamResponse:
+async def follow(visit: Visit, page: DashboardPage) -> web.StreamResponse:
     """Streams the page's fragments, each when it has changed, until the person leaves or is signed out."""
     server = visit.dashboard.server
     stream = EventStream(visit.request, lambda: None)

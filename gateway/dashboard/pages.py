@@ -34,7 +34,7 @@ _WELL = frozenset({"connected", "available"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class DashboardPage:
     """`live`: the blocks of the template that an open page keeps up to date."""
 
     path: str
@@ -54,7 +54,7 @@ class Page:
         return {**common, **self.read(conn, visit)}
 
 
-PAGES: list[Page] = []
+PAGES: list[DashboardPage] = []
 Read = Callable[[Connection, Visit], Values]
 
 
@@ -62,7 +62,7 @@ def page(path: str, template: str, *live: str) -> Callable[[Read], Read]:
     """Declares the function below as what this page shows."""
 
     def declare(read: Read) -> Read:
-        PAGES.append(Page(path=path, template=template, live=live, read=read))
+        PAGES.append(DashboardPage(path=path, template=template, live=live, read=read))
         return read
 
     return declare
@@ -72,7 +72,7 @@ def page(path: str, template: str, *live: str) -> Callable[[Read], Read]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class OpenQuestion:
     """What waits for a person."""
 
     ask: Ask
@@ -99,9 +99,9 @@ def now(conn: Connection, visit: Visit) -> Values:
     }
 
 
-def _questions(conn: Connection) -> list[Question]:
+def _questions(conn: Connection) -> list[OpenQuestion]:
     found = runs.open_questions(conn, QUESTIONS_SHOWN)
-    return [Question(ask=ask, run=run, title=_title(conn, run.session_id)) for run, ask in found]
+    return [OpenQuestion(ask=ask, run=run, title=_title(conn, run.session_id)) for run, ask in found]
 
 
 def _title(conn: Connection, session_id: str) -> str:
@@ -211,7 +211,7 @@ def session(conn: Connection, visit: Visit) -> Values:
         "older": rows[0].id if len(rows) > MESSAGES_SHOWN else None,
         "turns": list(_turns(conn, rows[-MESSAGES_SHOWN:])),
         "run": run,
-        "question": None if run is None or ask is None else Question(ask=ask, run=run, title=""),
+        "question": None if run is None or ask is None else OpenQuestion(ask=ask, run=run, title=""),
         "following": run.id if run is not None else None,
         "processes": processes.running(conn, found.session_key),
         "may_write": key is not None and key.deployment is not None and found.ended_at is None,
@@ -229,7 +229,7 @@ def _key(session: Session) -> SessionKey | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class TranscriptLine:
     """A message of a transcript. `begins`: the run that begins with it."""
 
     message: Message
@@ -237,12 +237,12 @@ class Turn:
     calls: Sequence[tuple[str, str]] = ()
 
 
-def _turns(conn: Connection, rows: Sequence[Message]) -> Iterator[Turn]:
+def _turns(conn: Connection, rows: Sequence[Message]) -> Iterator[TranscriptLine]:
     before: str | None = None
     for message in rows:
         begins = runs.find(conn, message.run_id) if message.run_id and message.run_id != before else None
         before = message.run_id or before
-        yield Turn(message=message, begins=begins, calls=_calls(message))
+        yield TranscriptLine(message=message, begins=begins, calls=_calls(message))
 
 
 def _calls(message: Message) -> list[tuple[str, str]]:
@@ -289,9 +289,9 @@ def run(conn: Connection, visit: Visit) -> Values:
     return {
         "run": found,
         "title": _title(conn, found.session_id),
-        "turns": [Turn(message=each, begins=None, calls=_calls(each)) for each in rows],
+        "turns": [TranscriptLine(message=each, begins=None, calls=_calls(each)) for each in rows],
         "asks": {each.tool_call_id: each for each in asked},
-        "question": Question(ask=waiting, run=found, title="") if waiting is not None and is_active else None,
+        "question": OpenQuestion(ask=waiting, run=found, title="") if waiting is not None and is_active else None,
         "following": found.id if is_active else None,
         "is_active": is_active,
         "may_steer": is_active and found.kind is RunKind.CHAT and found.status is RunStatus.RUNNING,

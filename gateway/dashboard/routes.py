@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.dashboard.forms import FORMS
 from gateway.dashboard.live import follow
-from gateway.dashboard.pages import PAGES, Page
+from gateway.dashboard.pages import PAGES, DashboardPage
 from gateway.dashboard.rendering import render
 from gateway.dashboard.server import Answer, Visit
 from sessions.search import message_index
@@ -19,7 +19,7 @@ def router() -> web.UrlDispatcher:
     return found
 
 
-def _answer(page: Page) -> Answer:
+def _answer(page: DashboardPage) -> Answer:
     async def answer(visit: Visit) -> web.StreamResponse:
         if "text/event-stream" in visit.request.headers.get("Accept", ""):
             return await follow(visit, page)

@@ -17,7 +17,7 @@ from sessions.messages import Content
 from sessions.records import EndReason, Message, Role, Route, RunStatus
 from sessions.workers import WorkerRow, WorkerState
 from tests.app import give_tools
-from tests.browser.visiting import Visitor, visiting
+from tests.browser.visiting import BrowserVisitor, visiting
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import gateway
 
@@ -67,7 +67,7 @@ def furnish(conn: Any, now: int) -> None:
     workers.report(conn, row)
 
 
-async def complaints_of(visitor: Visitor) -> Sequence[str]:
+async def complaints_of(visitor: BrowserVisitor) -> Sequence[str]:
     found = await Axe().run(visitor.page)
     return [f"{each['id']}: {node['html']}" for each in found.response["violations"] for node in each["nodes"]]
 

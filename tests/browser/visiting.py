@@ -12,7 +12,7 @@ from tests.integration.api.serving import Gateway
 
 
 @dataclass
-class Visitor:
+class BrowserVisitor:
     """`complaints`: what the console and the page have said that they should not."""
 
     gateway: Gateway
@@ -38,10 +38,10 @@ async def visiting(
     scheme: Literal["light", "dark"] = "light",
     sign_in: bool = True,
     **more: Any,
-) -> AsyncGenerator[Visitor]:
+) -> AsyncGenerator[BrowserVisitor]:
     context = await browser.new_context(**{"color_scheme": scheme, "viewport": {"width": 1100, "height": 900}, **more})
     page = await context.new_page()
-    visitor = Visitor(gateway=gateway, context=context, page=page)
+    visitor = BrowserVisitor(gateway=gateway, context=context, page=page)
     visitor.watch(page)
     page.set_default_timeout(20_000)
     if sign_in:
