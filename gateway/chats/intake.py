@@ -21,12 +21,12 @@ from gateway.chats.access import (
 )
 from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
-from gateway.commands import ChatContext, Parsed, execute, find, parse
+from gateway.commands import DECIDING, ChatContext, Parsed, execute, find, parse
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import BLANK_LETTERS, as_quoted, escape_speaker_marks
-from sessions import inbox, outbox, overheard, people, runs
+from sessions import asks, inbox, outbox, overheard, people, runs
 from sessions.keys import Address, ChatKind, DmScope, SessionKey
 from sessions.messages import Content, Inbound, InboundKind, Quote
 from sessions.records import Ask, AskKind, InboxRow, Message, Route, RunStatus
@@ -271,7 +271,8 @@ class Intake:
 
     def _command(self, conn: Connection, inbound: Inbound, chat: ChatContext, parsed: Parsed, *, allowed: bool) -> None:
         command = find(parsed.name)
-        at_work = runs.active(conn, chat.session_key) is not None
+        active = runs.active(conn, chat.session_key)
+        at_work = active is not None
         if parsed.name == START and inbound.address.kind is ChatKind.DM:
             # Clients send it by themselves: a greeting in a DM, one line once in a group.
             welcome = redeem_owner_code(conn, inbound, parsed.argument, chat.now) or say("people.paired")
@@ -280,6 +281,8 @@ class Intake:
             first = people.first_address(conn, inbound.address)
             self._put(conn, chat, Content(text=say("people.group_hello")), _hello_key(first))
         elif command is not None and not allowed and command.is_for_allowed(parsed.argument, at_work=at_work):
+            if active is not None and command.name in DECIDING and (ask := asks.open_of(conn, active.id)) is not None:
+                asks.refuse(conn, ask, chat.user, "not allowed to decide", chat.now)
             self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
             self._reply(conn, inbound, chat, execute(conn, chat, parsed))

@@ -57,7 +57,7 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     rule = _where(found.rule, loaded)
     if found.is_never_reset:
         rule = f"resets are for chats, and no override names {SessionKey.parse(found.session_key).scope}"
-    lines += _row("rule", f"{found.policy.in_words():<31} {rule}")
+    lines += _row("rule", f"{found.policy.in_words():<30}  {rule}")
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:

@@ -407,6 +407,10 @@ MENU = tuple(_BY_NAME[name] for name in ("new", "stop", "status", "resume", "ret
 """Those that a platform's own menu offers."""
 
 
+DECIDING = frozenset({"approve", "deny"})
+"""Those that decide about an approval."""
+
+
 def find(name: str) -> Command | None:
     return _BY_NAME.get(name)
 
