@@ -124,6 +124,9 @@ def answer_with_row(
 ) -> None:
     """Takes a message that came in as the answer. Its files follow as a message of their own."""
     text, by = "\n".join(message.content or "" for message in sent), (sent[-1].sender if sent else "") or by
+    ask = asks.open_of(conn, run.id)
+    if run.route is None and ask is not None and text not in ask.options:
+        text = ask.numbered.get(text.strip(), text)  # in a terminal and over HTTP the options are shown with numbers
     ask_id = answer_waiting(conn, run, text or FILES, by, now, approved=approved)
     files = [replace(message, content=FILES) for message in sent if message.attachments]
     if files:
@@ -177,8 +180,6 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *
     ask = asks.open_of(conn, run.id)
     if ask is None:
         raise NotFound(f"Run {run.id} waits for nothing.")
-    if run.route is None:  # in a terminal and over HTTP the options are shown with numbers
-        answer = ask.numbered.get(answer.strip(), answer)
     asks.answer(conn, ask, answer, by, now, approved=approved)
     close_card(conn, run, ask, now)
     row = conn.execute(
