@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from gateway.agent.tools import WITH_SETTINGS
 from gateway.agent.tools.registry import Toolbox
 from gateway.context import App
 from sessions.records import Run, RunKind, Session, Source
@@ -25,8 +26,9 @@ def agent_named(app: App, name: str) -> AgentProfile:
     profile = agents.get(name)
     if profile is None:
         agent, remembers = app.config.agents[name], app.config.memory.enabled
+        absent = {*WITH_SETTINGS, *([] if remembers else ["memory"])}
         search = ["web_search"] if app.config.web.search else []
-        toolbox = Toolbox.of([*(tool for tool in agent.tools if tool != "memory" or remembers), *search])
+        toolbox = Toolbox.of([*(tool for tool in agent.tools if tool not in absent), *search])
         profile = AgentProfile(
             system_prompt=agent.system_prompt, toolbox=toolbox, remembers=remembers, approve=tuple(agent.approve)
         )

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others, section_model
 from adapters.section import PlatformSection, Section
-from gateway.agent.tools import BUILT, of_other_packages
+from gateway.agent.tools import BUILT, WITH_SETTINGS, of_other_packages
 from gateway.config.sections import (
     ApiSection,
     DatabaseSection,
@@ -39,7 +39,7 @@ NO_CHAT = ("cli", "api", "thread", "job")
 if TYPE_CHECKING:
     ToolName = SourceName = str
 else:  # other packages bring names of their own
-    ToolName = Literal[(*BUILT, *of_other_packages())]
+    ToolName = Literal[(*BUILT, *WITH_SETTINGS, *of_other_packages())]
     SourceName = Literal[(*OUR_OWN, *NO_CHAT, *of_others())]
 
 

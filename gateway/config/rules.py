@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others
 from gateway.agent.tokens import Tokens
-from gateway.agent.tools import mcp_tool_name
+from gateway.agent.tools import BUILT, WITH_SETTINGS, mcp_tool_name, of_other_packages
 from gateway.agent.window import Window
 from gateway.config.model import NO_CHAT, Config, ResetOverride
 from gateway.config.sections import KEY_LENGTH, is_loopback
@@ -33,7 +33,7 @@ def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def warnings(config: Config) -> Iterator[Finding]:
-    for rule in (_cramped, _not_built, _unreachable, _without_effect, _unmatched, _alike, _names, _mcp_tools):
+    for rule in (_cramped, _not_built, _unreachable, _without_effect, _unmatched, _alike, _names, _tools, _mcp_tools):
         yield from rule(config)
 
 
@@ -95,6 +95,20 @@ def _mcp(config: Config) -> Iterator[Finding]:
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HEADER_VALUE = re.compile(r"[ -~]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def _tools(config: Config) -> Iterator[Finding]:
+    """Tools that are listed in vain, and rules about tools that are not there."""
+    for name, agent in config.agents.items():
+        if "web_search" in agent.tools and not config.web.search:
+            said, hint = "web_search is not offered", "name the engine in web: {search: …}"
+            yield Finding(f"agents.{name}.tools[{agent.tools.index('web_search')}]", said, hint)
+        for at, rule in enumerate(agent.approve):
+            tool = rule.partition(":")[0]
+            known = {*BUILT, *WITH_SETTINGS, *of_other_packages()}
+            if tool not in known and not any(tool.startswith(f"{server}_") for server in config.mcp_servers):
+                said = f"there is no tool {tool}"
+                yield Finding(f"agents.{name}.approve[{at}]", said, "a tool of an MCP server is <server>_<tool>")
 
 
 def _mcp_tools(config: Config) -> Iterator[Finding]:

@@ -306,6 +306,8 @@ def _about_value(error: ErrorDetails, wanted: KeySchema) -> tuple[str, str, str 
             return said, f"write it in quotes{example}", None
         case "string_too_short":
             return "got an empty text", "write an id, or take the line out", None
+        case "string_pattern_mismatch" if ": " in wanted.get("pattern", ""):
+            return said, 'write a tool and what its question shows: "process: git status*"', None
         case "string_pattern_mismatch":
             return said, "allowed: letters, digits, _ and -", None
         case "int_type" | "float_type" if isinstance(value, str) and re.fullmatch(r" *-?\d+\.?\d* *", value):

@@ -246,3 +246,14 @@ def test_tools_of_mcp_servers_that_get_another_name_or_are_approved_in_vain_are_
     assert renamed.said.startswith("its tool fetch is offered as web_fetch_")
     (vain,) = loaded("mcp_servers: {x: {command: a, tools: [b], approve: [b, c]}}").warnings
     assert vain.path == "mcp_servers.x.approve[1]"
+
+
+def test_tools_that_are_named_in_vain_are_told(loaded, only_problem):
+    listed = "agents: {main: {tools: [files, web_search], approve: ['nosuch: ls', 'docs_find: x', 'process: ls']}}\n"
+    told = [one.path for one in loaded(f"{listed}mcp_servers: {{docs: {{command: x}}}}\n").warnings]
+    assert told == ["agents.main.tools[1]", "agents.main.approve[0]"]
+    engine = "web: {search: searxng, url: http://127.0.0.1:8888}\n"
+    assert loaded(f"agents: {{main: {{tools: [files, web_search]}}}}\n{engine}").warnings == ()
+
+    problem = only_problem("agents: {main: {approve: [process]}}")
+    assert "process: git status*" in problem.hint
