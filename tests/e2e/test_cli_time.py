@@ -77,7 +77,7 @@ def test_a_new_day_begins_whoever_writes_before(talked: Path):
     assert "daily at 04:00 Etc/UTC " in shown
     assert "unless somebody writes before" not in shown
     (talked / "config.yaml").write_text("session_reset: {mode: both, timezone: America/Argentina/Buenos_Aires}\n")
-    assert "Buenos_Aires session_reset (config.yaml:1)" in run(talked, "sessions", "why", KEY).output
+    assert "Buenos_Aires  session_reset (config.yaml:1)" in run(talked, "sessions", "why", KEY).output
 
 
 def test_what_is_in_no_chat_is_not_under_the_rule_for_chats(talked: Path):
