@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
 
-from gateway.agent.memory.checks import sentences_of
+from gateway.agent.memory.fold import sentences_of
 from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.agent.tools.schedule import line_of
 from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command, label, last_message

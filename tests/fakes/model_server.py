@@ -41,6 +41,11 @@ def is_fold(body: JSON) -> bool:
     return "You keep the memory of an assistant." in str(body.get("messages", ())[:1])
 
 
+def asks_about_pair(body: JSON) -> bool:
+    """Whether the gateway asks if an older note is still true beside a new one."""
+    return "hermes_fold_replaces" in str(body.get("response_format"))
+
+
 def nothing_to_note(_: JSON) -> str:
     """The answer of a model that finds nothing worth keeping."""
     return json.dumps({"observations": [], "digest": ""})
@@ -52,6 +57,7 @@ class ModelServer:
     `about_models`: more fields of each row of /models. `ollama`: what /api/show answers.
     `folds` is asked for the answer to each fold of the memory, which is counted in `folded` and takes no step of the script; None: folds
     are requests like others.
+    `pairs` answers whether an older note is no longer true beside a new one, likewise; these requests are in `paired`.
     `speech` is what /audio/speech answers, and takes no step of the script; `spoken` are its requests.
     `keeps`: whether requests can be looked at later.
     `fast` answers everything with one prepared text, unchecked and unrecorded: as little work as a server can do.
@@ -79,6 +85,8 @@ class ModelServer:
         self.count = 0
         self.folds = folds
         self.folded: list[JSON] = []
+        self.pairs: Callable[[JSON], Step] = lambda _: '{"replaces": "no"}'
+        self.paired: list[JSON] = []
         self._keeps = keeps
         self.calls: list[Call] = []
         self.refused: list[Failure] = []
@@ -138,6 +146,10 @@ class ModelServer:
                 self.folded.append(body)
             failure = refuse(body, self.speaks)
             return await (self._fail(request, failure) if failure else self._perform(request, body, self.folds(body)))
+        if self.folds is not None and asks_about_pair(body):
+            self.count -= 1
+            self.paired.append(body)
+            return await self._perform(request, body, self.pairs(body))
         if self._keeps:
             self.calls.append(Call(body=body, headers=dict(request.headers)))
         if failure := refuse(body, self.speaks):

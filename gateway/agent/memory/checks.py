@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 
-from gateway.agent.memory.fold import FoldedNote, speaker
+from gateway.agent.memory.fold import FoldedNote, of_people, sentences_of, speaker
 from gateway.observe.redaction import redact
 from sessions.clock import as_time, iso
 from sessions.memory import NewObservation
@@ -21,11 +21,14 @@ LONGEST_CAUSE = 300
 _FAR = 31
 """An event may be dated up to this many days from its message though the message does not name the date: "last Friday", "in two weeks"."""
 
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _EXACT = re.compile(r"https?://\S+|\d[\d.,:/_-]*\d|\d")
 _NAME = re.compile(r"\b[^\W\d_][\w'’-]*")
 _PASSWORD = re.compile(
     r"(?P<what>\b(?:password|passwort|passphrase|api[ _-]?key|access token|pin code)\b\W{0,3}(?:(?:is|was|ist|:|=)\W{0,3})+)\S+",
+    re.IGNORECASE,
+)
+_YES = re.compile(
+    r"\W*(?:yes|yeah|yep|yup|sure|ok|okay|right|exactly|correct|true|indeed|absolutely|agreed|perfect|please do|do (?:it|that)|go ahead|ja|oui|si|sí)\b",
     re.IGNORECASE,
 )
 _SPEAKER_WORDS = frozenset(
@@ -65,14 +68,21 @@ def _checked(note: FoldedNote, by_id: dict[int, Message], candidates: set[int]) 
     if not sources or text.endswith(("?", "？")):
         return None
     # With date and speaker: a note may name both, though nobody has said them.
-    said = "\n".join(map(_as_shown, sources))
+    said = _as_shown(sources)
     best = _sentence(text, sources)
     # A small model makes a fact of what was only asked.
     if best.endswith(("?", "？")) and _nobody_answered(best, sources):
         return None
     if not _is_in(said, text, first_word=True):
+        if not are_alike(text, best):  # else a note with a wrong number becomes what is said in another matter
+            return None
         text = best[:LONGEST_SENTENCE]
     cause = " ".join((note.cause or "").split())[:LONGEST_CAUSE]
+    told = " ".join(message.content or "" for message in sources)
+    if not stems(cause) & stems(told) or cause == text:
+        cause = ""
+    if _says_nothing(text, sources):
+        return None
     text = without_secrets(text)  # after the comparison, for which it has to be in the words of the messages
     if not text.strip():
         return None
@@ -88,19 +98,52 @@ def _checked(note: FoldedNote, by_id: dict[int, Message], candidates: set[int]) 
 
 
 def _sources(note: FoldedNote, by_id: dict[int, Message]) -> list[Message]:
-    """Returns the folded messages that the note names. When it names none: the one that shares most words with it, if they are enough."""
+    """Returns the folded messages that the note is from: those that it names, unless another message of a person shares more words with it
+    (small models name wrong ones). What only the agent has said is from nobody, unless a person said yes to it: then that person's message
+    is a source, too."""
     named = [by_id[number] for number in dict.fromkeys(note.src) if number in by_id]
-    if named:
+    said = of_people(list(by_id.values()))
+    other = max(said, key=lambda message: _fit(note.text, [message]), default=None)
+    is_alike = other is not None and are_alike(note.text, other.content or "")
+    if other is not None and is_alike and not (of_people(named) and _fit(note.text, [other]) <= _fit(note.text, named)):
+        return [other]
+    if of_people(named):
         return named
-    wanted = stems(note.text)
-    shares = [(len(wanted & stems(message.content or "")), message.id) for message in by_id.values()]
-    most, number = max(shares, default=(0, 0))
-    return [by_id[number]] if most >= max(1, len(wanted) // 3) else []
+    agreed = _agreed(named, list(by_id.values()))
+    return [] if agreed is None else [*named, agreed]
 
 
-def _as_shown(message: Message) -> str:
-    """Returns the message with date and speaker, as the model saw it."""
-    return f"{iso(message.created_at)[:10]} {speaker(message)}: {message.content or ''}"
+def _fit(text: str, messages: Sequence[Message]) -> tuple[int, bool]:
+    """Returns how well the messages support the text: how many words they share, and whether they hold its numbers and names."""
+    said = _as_shown(messages)
+    return len(stems(text) & stems(" ".join(message.content or "" for message in messages))), _is_in(
+        said, text, first_word=True
+    )
+
+
+def may_replace(new: str, old: Observation, messages: Sequence[Message]) -> bool:
+    """Returns whether two notes may be about the same thing: they share half of the words of the shorter one, without names of speakers."""
+    names = stems(" ".join(map(speaker, messages)))
+    one, other = stems(new) - names, stems(old.text) - names
+    return new != old.text and 2 * len(one & other) >= max(1, min(len(one), len(other)))
+
+
+def are_alike(text: str, said: str) -> bool:
+    """Returns whether a third of the words of the text are in what was said."""
+    wanted = stems(text)
+    return len(wanted & stems(said)) >= max(1, len(wanted) // 3)
+
+
+def _agreed(named: Sequence[Message], messages: Sequence[Message]) -> Message | None:
+    """Returns the message with which a person said yes directly after the last of these."""
+    last = max((message.id for message in named), default=None)
+    after = next((message for message in messages if last is not None and message.id > last), None)
+    return after if after is not None and of_people([after]) and _YES.match(after.content or "") else None
+
+
+def _as_shown(messages: Sequence[Message]) -> str:
+    """Returns the messages with date and speaker, as the model saw them."""
+    return "\n".join(f"{iso(each.created_at)[:10]} {speaker(each)}: {each.content or ''}" for each in messages)
 
 
 def _sentence(text: str, sources: Sequence[Message]) -> str:
@@ -111,9 +154,11 @@ def _sentence(text: str, sources: Sequence[Message]) -> str:
     return max(sentences, key=lambda sentence: len(wanted & stems(sentence)), default="")
 
 
-def sentences_of(text: str) -> list[str]:
-    """Returns the sentences of the text, each without line breaks."""
-    return [one for found in _SENTENCE.split(text) if (one := " ".join(found.split()))]
+def _says_nothing(text: str, sources: Sequence[Message]) -> bool:
+    """Returns whether the text has no word beside the names of who wrote it, or is a whole message of hardly more, as small models copy them."""
+    said = stems(text) - stems(" ".join(map(speaker, sources)))
+    copied = any(text == " ".join((message.content or "").split()) for message in sources)
+    return len(said) < (2 if copied else 1)
 
 
 def _nobody_answered(question: str, sources: Sequence[Message]) -> bool:

@@ -7,11 +7,23 @@ at a time works on a namespace, also with several processes.
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gateway.agent.memory.checks import checked, without_secrets
-from gateway.agent.memory.fold import DIGEST_TOKENS, MOST_TOKENS, BadFold, FoldedNote, fold_request, parse, salvage
-from gateway.agent.models.interface import ContextOverflow, ModelError, ModelRefused
+from gateway.agent.memory.checks import checked, may_replace, without_secrets
+from gateway.agent.memory.fold import (
+    DIGEST_TOKENS,
+    MOST_TOKENS,
+    SMALL_MOST_TOKENS,
+    BadFold,
+    FoldedNote,
+    fold_request,
+    parse,
+    replaces_request,
+    salvage,
+    says_yes,
+    statements,
+)
+from gateway.agent.models.interface import Answer, ContextOverflow, ModelError, ModelRefused, ModelRequest
 from gateway.agent.system_prompt import whole_sentences
 from gateway.agent.window import window_of
 from gateway.context import App
@@ -19,9 +31,10 @@ from gateway.observe.logging import get_logger
 from sessions import memory, spending, store
 from sessions.clock import iso
 from sessions.errors import StateError
-from sessions.memory import FoldMaterial, Unfolded
+from sessions.memory import FoldMaterial, NewObservation, Unfolded
 from sessions.memory.folds import LONGEST_PAUSE_MS
 from sessions.records import Source
+from sessions.search.query import stems
 from sessions.topics import Topic, Touch, ids_of
 
 log = get_logger(__name__)
@@ -36,6 +49,10 @@ SCAN_SECONDS, FIRST_SCAN_SECONDS = 600.0, 20.0
 """How often all sessions are read: other processes write messages too."""
 LEASE_MS = 15 * 60_000
 AT_ONCE = 2
+SMALL_WINDOW = 16_384
+"""A model with no more than this is a small one as a rule: a fold asks it for less, and after a failed fold every model."""
+ASKED = 3
+"""In one fold a small model is asked about so many older notes, whether they are still true."""
 ATTEMPTS = 3
 SHRINKS = 3
 FIRST_PAUSE_MS = 60_000
@@ -182,18 +199,22 @@ class FoldWorker:
 
     async def _fold(self, ns: str, session_id: str, keep: int) -> int | None:
         began, usage = self.app.clock(), (0, 0)
-        most = self._most_tokens()
+        window = window_of(self.app, self.app.fast)
+        small = window.size <= SMALL_WINDOW
+        most = max(300, min(SMALL_MOST_TOKENS if small else MOST_TOKENS, window.room - _FIXED_TOKENS))
         for _ in range(SHRINKS + 1):
             material = await self.app.database.read(memory.material, session_id, keep=keep, most=most)
             if material is None:
                 return None
-            if not material.messages:  # none that a person took part in: they are marked, and no call is spent
+            small = small or material.fails > 0
+            # Nothing that a person has told: it is marked, and no call is spent.
+            if not (statements(material.messages) if small else material.messages):
                 await self.app.database.write(memory.commit, material, (), None, self.app.clock())
-                return None
+                return 0 if material.messages else None
             if await self._day_is_spent():
                 return self.app.clock() + LONGEST_PAUSE_MS
             try:
-                read, usage = await self._ask(material, most)
+                read, usage = await self._ask(material, most, small=small)
             except ContextOverflow:
                 most //= 2
                 continue
@@ -201,7 +222,7 @@ class FoldWorker:
                 return await self._put_off(ns, material, error)
             if read is None:
                 break
-            return await self._commit(material, read, began, usage)
+            return await self._commit(material, read, began, usage, small=small)
         else:  # too long each time; the failure counts for the smallest part that was tried, and not for all that is unfolded
             material = await self.app.database.read(memory.material, session_id, keep=keep, most=most)
         return None if material is None else await self._failed(ns, material, began, usage)
@@ -213,26 +234,18 @@ class FoldWorker:
         today = await self.app.database.read(spending.of_day, self.app.today())
         return limits.reached(steps=0, tokens=0, seconds=0, today=today) is not None
 
-    def _most_tokens(self) -> int:
-        window = window_of(self.app, self.app.fast)
-        return max(300, min(MOST_TOKENS, window.room - _FIXED_TOKENS))
-
-    async def _ask(self, material: FoldMaterial, most: int) -> tuple[_Read | None, tuple[int, int]]:
+    async def _ask(self, material: FoldMaterial, most: int, *, small: bool) -> tuple[_Read | None, tuple[int, int]]:
         """Asks the model. After an answer that cannot be parsed it asks once more, then takes the complete notes of either answer. Returns None
         when there are none; and the input and output tokens."""
         error = last = ""
         texts: list[str] = []
         read = written = 0
         for _ in range(2):
-            answer = await self.app.model.ask(
-                fold_request(material, self.app.tokens, model=self.app.fast, most=most, error=error, last=last)
+            asked = fold_request(
+                material, self.app.tokens, model=self.app.fast, most=most, small=small, error=error, last=last
             )
-            used, day = answer.usage, self.app.today()
-            read, written = read + used.input_tokens, written + used.output_tokens
-            session_id = material.session.id
-            await self.app.database.write(
-                spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens
-            )
+            answer = await self._answer(material, asked)
+            read, written = read + answer.usage.input_tokens, written + answer.usage.output_tokens
             texts.append(answer.text)
             try:
                 parsed = parse(answer.text)
@@ -246,9 +259,34 @@ class FoldWorker:
         log.warning("fold.not_understood", session_id=material.session.id, error=error)
         return None, (read, written)
 
-    async def _commit(self, material: FoldMaterial, read: _Read, began: int, usage: tuple[int, int]) -> int | None:
+    async def _answer(self, material: FoldMaterial, asked: ModelRequest) -> Answer:
+        answer = await self.app.model.ask(asked)
+        spent = (answer.usage.input_tokens, answer.usage.output_tokens)
+        await self.app.database.write(spending.add_for_session, material.session.id, self.app.today(), *spent)
+        return answer
+
+    async def _with_replaced(self, found: Sequence[NewObservation], material: FoldMaterial) -> list[NewObservation]:
+        """Returns the notes, each with the number of the older one that it makes untrue. A small model that was asked for notes alone is asked
+        about pairs that are alike, one by one, ASKED of them at most."""
+        left, kept = ASKED, list(found)
+        for at, note in enumerate(found):
+            alike = [old for old in material.candidates if may_replace(note.text, old, material.messages)]
+            old = max(alike, key=lambda old: len(stems(old.text) & stems(note.text)), default=None)
+            if old is not None and note.replaces is None and left > 0:
+                left -= 1
+                question = replaces_request(old, note.text, model=self.app.fast)
+                with contextlib.suppress(ModelError):  # the note itself is good
+                    if says_yes((await self._answer(material, question)).text):
+                        kept[at] = replace(note, replaces=old.id)
+        return kept
+
+    async def _commit(
+        self, material: FoldMaterial, read: _Read, began: int, usage: tuple[int, int], *, small: bool
+    ) -> int | None:
         # In a thread: the checks compare every word of the notes with every message, and would block the loop.
         found = await asyncio.to_thread(checked, read.notes, material.messages, material.candidates)
+        if small:
+            found = await self._with_replaced(found, material)
         digest = None if read.digest is None else self._short(read.digest)
         now = self.app.clock()
         new = await self.app.database.write(memory.commit, material, found, digest, now)

@@ -118,6 +118,37 @@ async def test_the_same_fact_again_weighs_more_and_is_one_note(database: Databas
         assert note.weight == 2
 
 
+async def test_a_small_model_is_asked_for_less_and_about_older_notes_one_by_one(database: Database) -> None:
+    known = {"rent_is": {"text": "The rent is 900 euros"}, "goes_up": {"text": "The rent goes up to 950 euros"}}
+    async with folding(database, extractor(**known), window=8_192) as it:
+        it.server.pairs = lambda _: '{"replaces": "yes"}'
+        await it.fold(session := it.say("The rent is 900 euros", "You could also ask for a lower one."))
+        it.say("The rent goes up to 950 euros", "I see.")
+        await it.fold(session)
+        [note] = it.notes()
+        old = it.database.read_now(memory.replaced, [note])[note.supersedes or 0]
+        assert (note.text, old.text) == ("The rent goes up to 950 euros", "The rent is 900 euros")
+        [pair] = it.server.paired
+        assert "900 euros\nNew note: The rent goes up" in pair["messages"][1]["content"]
+        for body in it.server.folded:
+            schema = body["response_format"]["json_schema"]["schema"]["properties"]
+            assert set(schema) == {"observations"}
+            assert set(schema["observations"]["items"]["properties"]) == {"kind", "text", "cause", "src"}
+            assert "lower one" not in str(body), "what the agent said is not what people said"
+
+
+async def test_after_a_fold_that_failed_the_next_one_asks_for_less(database: Database) -> None:
+    steps = ["no", "no", answer(noted("Likes tea", 1))]
+    async with folding(database, lambda _: steps.pop(0)) as it:
+        session = it.say("I like tea", "ok")
+        await it.fold(session)
+        it.clock.tick(60 * 60_000)
+        await it.fold(session)
+        assert it.texts() == ["Likes tea"]
+        fields = [set(body["response_format"]["json_schema"]["schema"]["properties"]) for body in it.server.folded]
+        assert fields == [{"observations", "digest"}] * 2 + [{"observations"}]
+
+
 # --- failures -------------------------------------------------------------------------------------------------------------------
 
 

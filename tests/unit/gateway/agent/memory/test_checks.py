@@ -106,6 +106,35 @@ def test_sources_are_messages_of_the_fold_or_the_one_that_shares_most_words() ->
     assert found.src == (1, 2)
 
 
+def test_a_wrong_source_is_found_anew_and_never_makes_another_note_of_it() -> None:
+    said = ("Our cat is called Mogli and weighs 6 kilos", "Ann moved to Oslo in 2019", "The boiler needs 1.5 bar")
+    for wrong in (2, 3):
+        found = check("The cat Mogli weighs 6 kilos", *said, src=[wrong])
+        assert found is not None
+        assert (found.text, found.src) == ("The cat Mogli weighs 6 kilos", (1,))
+    assert check("Bagheera has 9 lives", *said, src=[2]) is None, "it says nothing of that, so it is no note of it"
+
+
+def test_what_only_the_agent_has_said_is_no_note_unless_a_person_said_yes() -> None:
+    offered = message(1, "You could become a vegetarian", role=Role.ASSISTANT)
+    assert text_of("Wants to become a vegetarian", offered, message(2, "What is for lunch?")) is None
+    found = check("Wants to become a vegetarian", offered, message(2, "Yes, I will do that"))
+    assert found is not None
+    assert found.src == (1, 2)
+    repeated = message(2, "So you do not eat meat.", role=Role.ASSISTANT)
+    found = check("Does not eat meat", message(1, "I gave up meat, I do not eat it any more"), repeated, src=[2])
+    assert found is not None
+    assert found.src == (1,)
+
+
+def test_a_cause_has_something_to_do_with_its_source() -> None:
+    said = "Redis is gone, because prices were stale"
+    for cause, kept in (("prices were stale", "prices were stale"), ("it was fun", None)):
+        found = check("Redis is gone", said, cause=cause)
+        assert found is not None
+        assert found.cause == kept
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
