@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from adapters.registry import title_of
 from gateway.texts import clean, counted, format_duration, format_time, one_line
+from gateway.texts.quoting import visible
 from sessions.clock import iso
 from sessions.keys import ChatKind, InvalidKey, SessionKey
 from sessions.records import Run, RunStatus, StopReason
@@ -55,6 +56,7 @@ def environment() -> Environment:
     filters.update(
         {
             "one_line": one_line,
+            "visible": visible,
             "markdown": markdown,
             "duration": duration,
             "counted": counted,

@@ -8,10 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from gateway.agent.tools.registry import Toolbox
 from sessions import asks, jobs, memory, outbox, people, runs, store
 from sessions.keys import Address, ChatKind, SessionKey
 from sessions.messages import Content
 from sessions.records import Message, Role, Route, RunStatus, Source
+from tests.app import give_tools
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import Gateway, gateway
 from tests.integration.dashboard.visiting import multipart, signed_in, words
@@ -102,6 +104,15 @@ async def test_what_waits_is_answered_in_place(home: Path) -> None:
         for back in ("https://evil.example/", "//evil.example/ui/", "/v1/models"):
             answer = await visitor.post(f"/ui/runs/{run.id}/stop", back=back)
             assert answer[2]["Location"] == "/ui/"
+
+
+async def test_an_approval_shows_the_very_command(home: Path) -> None:
+    wanted = calls(call("process", {"action": "start", "command": "echo <b>\u202efdp"}))
+    async with gateway(home, [wanted, "Done."]) as gw:
+        give_tools(gw.app, Toolbox.of(["process"]).tools)
+        await gw.chat("do it", "s")
+        visitor = await signed_in(gw)
+        assert "process: echo &lt;b&gt;\\u{202e}fdp</pre>" in await visitor.page("/ui/")
 
 
 async def test_a_run_is_steered_and_stopped(home: Path) -> None:
