@@ -15,7 +15,15 @@ Cost = Callable[[str], int]
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
-_TOOL_LINE = re.compile(r"^- (?P<name>\w+): ")
+_TOOL_LINE = re.compile(r"^\[(?P<name>\w+)\] ")
+"""Marks a line as one about a tool. The mark is not sent: small models copy a list of names into their answers."""
+_ABILITIES = {
+    "memory": "save notes",
+    "files": "keep or send files",
+    "schedule": "set reminders",
+    "web_fetch": "open web pages",
+    "process": "run commands",
+}
 _MARKDOWN = "What you write is sent as it is and shown as Markdown; tables are hard to read there."
 _CHATS = {Source.TELEGRAM: "Telegram", Source.DISCORD: "Discord", Source.SLACK: "Slack", Source.WHATSAPP: "WhatsApp"}
 _PLACES: dict[str, tuple[str, str]] = {
@@ -33,7 +41,7 @@ _PLACES: dict[str, tuple[str, str]] = {
 
 def gateway_blocks(source: str, session_key: str, *, person: str, tools: Collection[str]) -> tuple[str, ...]:
     """Returns the blocks for a session, safety last. `person`: the name of the person in the chat; empty: unknown, or several people.
-    `tools`: names of the agent's tools; a line about any other tool is left out.
+    `tools`: names of the tools that are sent; a line about any other tool is left out, and the last block says what cannot be done without it.
     """
     place, formatting = _PLACES.get(source, (f"a chat on {source.title()}", _MARKDOWN))
     is_group = ":group:" in session_key or ":channel:" in session_key
@@ -43,7 +51,18 @@ def gateway_blocks(source: str, session_key: str, *, person: str, tools: Collect
     blocks = load_prompt("gateway").split("\n\n")
     for placeholder, value in values.items():
         blocks[0] = blocks[0].replace(placeholder, value)
+    blocks[-1] += _cannot(tools)
     return tuple(kept for block in blocks if (kept := _without_missing(block, tools)))
+
+
+def _cannot(tools: Collection[str]) -> str:
+    """Returns the sentence about what the agent cannot do here: a small model promises a reminder that nothing will send."""
+    missing = [what for name, what in _ABILITIES.items() if name not in tools]
+    if not missing:
+        return ""
+    *first, last = missing
+    what = f"{', '.join(first)} or {last}" if first else last
+    return f" You cannot {what} here: say so when you are asked, and never claim it."
 
 
 def _without_missing(block: str, tools: Collection[str]) -> str:
@@ -51,7 +70,8 @@ def _without_missing(block: str, tools: Collection[str]) -> str:
     is_about_tools = any(map(_TOOL_LINE.match, lines))
     if is_about_tools and not tools:
         return ""
-    return "\n".join(line for line in lines if (found := _TOOL_LINE.match(line)) is None or found["name"] in tools)
+    kept = [line for line in lines if (found := _TOOL_LINE.match(line)) is None or found["name"] in tools]
+    return "\n".join(_TOOL_LINE.sub("", line) for line in kept)
 
 
 def core(agent: str, layered: Sequence[str], gateway: Sequence[str], budget: int, cost: Cost) -> str:

@@ -29,7 +29,7 @@ from gateway.agent.models.interface import (
 from gateway.agent.models.quirks import Gap, Quirks, RefusalKind, named_limit
 from gateway.agent.models.retry import Retries, RetryPolicy, SlowStart
 from gateway.agent.models.stream_reader import AnswerBuilder, written_calls
-from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
+from gateway.agent.models.text_tool_calls import TextToolCallFilter, in_words, unfenced_json
 from gateway.agent.models.vision import has_new_pictures, is_refused, pictures_refused, without_refused_pictures
 from gateway.agent.tokens import Tokens
 from gateway.observe.logging import get_logger
@@ -146,8 +146,10 @@ class OpenAIModel:
         return sorted(names, key=lambda name: self._resting.get(name, now) > now)
 
     async def _ask(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
-        """Asks one model, with retries. Ends, because every refusal that is adapted to closes a gap for good."""
-        quirks = self._quirks[model]
+        """Asks one model, with retries. Ends, because every refusal that is adapted to closes a gap for good, and for an answer in words it is
+        asked only once more."""
+        quirks, before = self._quirks[model], Usage()
+        asked_again = False
         while True:
             if request.exact and Gap.PICTURES in quirks.gaps and has_new_pictures(request.messages):
                 raise pictures_refused(self.settings.host, model)
@@ -173,7 +175,10 @@ class OpenAIModel:
             else:
                 self._resting.pop(model, None)
                 self._observe(model, CallOutcome.ANSWERED, self._retry_policy.clock() - started, answer.usage)
-                return answer
+                if not answer.is_broken or asked_again:
+                    return replace(answer, usage=answer.usage.and_before(before)) if asked_again else answer
+                request, asked_again, before = in_words(request), True, answer.usage
+                shown.start_afresh()
 
     async def _wait_or_give_up(self, failure: CallFailed, retries: Retries, body: JSON) -> None:
         if failure.kind is RefusalKind.OVERFLOW:
@@ -290,7 +295,9 @@ class OpenAIModel:
         # Endpoints say `stop` beside calls too, so it is the calls that were found that decide.
         if reason in ("stop", "tool_calls", "function_call"):
             reason = "tool_calls" if tool_calls else "stop"
-        answer = Answer(text=text, tool_calls=tool_calls, finish_reason=reason, model=body["model"])
+        answer = Answer(
+            text=text, tool_calls=tool_calls, finish_reason=reason, model=body["model"], is_broken=text_calls.is_broken
+        )
         return replace(answer, usage=self._usage(body, answer, builder.usage))
 
     def _usage(self, body: JSON, answer: Answer, counted: Usage | None) -> Usage:

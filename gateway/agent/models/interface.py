@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, Protocol
 
@@ -30,6 +30,11 @@ class Usage:
     cached_tokens: int = 0
     estimated: bool = False  # the endpoint did not say
 
+    def and_before(self, other: "Usage") -> "Usage":
+        """Returns this usage with that of a call before it."""
+        read, written = self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
+        return replace(self, input_tokens=read, output_tokens=written)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -51,13 +56,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`finish_reason`: stop, length, tool_calls or content_filter. `model` is the one that answered, maybe a fallback."""
+    """`finish_reason`: stop, length, tool_calls or content_filter. `model` is the one that answered, maybe a fallback. `is_broken`: it was no
+    answer but what is left of a tool call; `text` is without that."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
     usage: Usage = field(default_factory=Usage)
     model: str = ""
+    is_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,11 @@ Text is a call only where the whole answer is one, behind one opening sentence a
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
-from gateway.agent.models.interface import JSON
+from gateway.agent.models import bare_tool_calls
+from gateway.agent.models.interface import JSON, ModelRequest
 
 Offered = Mapping[str, JSON]
 """The functions that may be called, by name, as `tools` has them."""
@@ -137,8 +139,22 @@ _BLOCK = re.compile(
     r"|<tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z))",
     re.DOTALL | re.MULTILINE,
 )
-_BLOCK_OPENINGS = ("```tool", "<tool_call>", "tool{", "tool {", "tool_call{", "tool_call {")
+_BLOCK_OPENINGS = (
+    "```tool",
+    "<tool_call>",
+    "<tools>",
+    "</tools>",
+    "}",
+    "]",
+    "tool{",
+    "tool {",
+    "tool_call{",
+    "tool_call {",
+)
 _JSON_OPENING = re.compile(r'(?:\[\s*)?\{+\s*(?:"(?P<key>\w*)(?P<end>")?|\Z)|\[\s*\Z')
+_REMAINS = re.compile(r"(?:</?tools>|[}\]\s])+")
+_REMAINS_OF_TAGS = re.compile(r"\A\s*(?:</?tools>\s*)+")
+_STRAY, _MAYBE_STRAY = re.compile(r"\s*[}\]]+\s*\Z"), re.compile(r"\s*[}\]]*\s*\Z")
 _KIND = re.compile(r"tool(?:_call)?\s*(?=\{)")
 _SENTENCE = re.compile(r"[^`\"“”«»{}<>]{0,200}")
 _NEXT_SENTENCE = re.compile(r"[.!?…]\s+\S")
@@ -160,7 +176,8 @@ class TextToolCallFilter:
 
     `offered`: tools that may be called in any way in which small models write a call. `in_fence`: tools that may be called in a block
     that is marked `tool`, as the instructions say. An answer is a call, or several, when it consists of nothing else, except for one
-    sentence on a line of its own before them.
+    sentence on a line of its own before them. `is_broken`, after the end: it is neither a call nor an answer, but what is left of a call;
+    that is not shown.
     """
 
     def __init__(self, offered: Offered, in_fence: Offered) -> None:
@@ -172,6 +189,7 @@ class TextToolCallFilter:
         """Forgets all text before: the answer begins anew."""
         self.text = ""
         self.calls: list[JSON] = []
+        self.is_broken = False
         self._held = ""
         self._may_come = bool(self._offered or self._in_fence)
 
@@ -180,16 +198,38 @@ class TextToolCallFilter:
         self._held += piece
         # What is held for longer than any opening is decided at its end; to look at it with every piece would take too long.
         if not self._may_come or len(self._held) > _LONGEST_OPENING + len(piece):
-            return "" if self._may_come else self._show(len(self._held))
+            return "" if self._may_come else self._show(self._end_of_text())
         start = self._start_of_call(self.text + self._held)
         self._may_come = start is not None
-        return self._show(len(self._held) if start is None else start - len(self.text))
+        return self._show(self._end_of_text() if start is None else start - len(self.text))
 
     def finish(self, *, is_text: bool = False) -> str:
         """Decides about what was held back, and returns it when it is text. `is_text`: there is no call in this answer."""
         if not is_text and self._may_come:
-            self.calls = self._calls_in(self._held.strip())
-        return "" if self.calls else self._show(len(self._held))
+            self._decide(self._held.strip())
+        if self.calls or self.is_broken:
+            return ""
+        if not is_text and self._offered:
+            self._held = self._without_remains()
+        return self._show(len(self._held))
+
+    def _decide(self, text: str) -> None:
+        self.calls = self._calls_in(text)
+        bare = None if self.calls else bare_tool_calls.read(text, self._offered)
+        if bare is not None and bare[1]:
+            self.calls = [_new_call(*bare)]
+        is_nothing = not self.text.strip() and _REMAINS.fullmatch(text) is not None
+        self.is_broken = not self.calls and (bare is not None or is_nothing)
+
+    def _without_remains(self) -> str:
+        """Returns what is held without empty tags at its start, and without brackets at its end that close nothing."""
+        held = _REMAINS_OF_TAGS.sub("", self._held)
+        return held if {"{", "["} & {*self.text, *held} else _STRAY.sub("", held)
+
+    def _end_of_text(self) -> int:
+        """Returns how much of what is held can be shown: a bracket at the end may be left over from a call."""
+        found = _MAYBE_STRAY.search(self._held) if self._offered else None
+        return len(self._held) if found is None else found.start()
 
     def _show(self, end: int) -> str:
         shown, self._held = self._held[:end], self._held[end:]
@@ -209,6 +249,8 @@ class TextToolCallFilter:
 
     def _may_open(self, text: str) -> bool:
         if any(text.startswith(opening) or opening.startswith(text) for opening in _BLOCK_OPENINGS):
+            return True
+        if self._offered and bare_tool_calls.may_open(text, self._offered):
             return True
         found = _JSON_OPENING.match(text)
         if found is None:
@@ -236,6 +278,18 @@ def _read(text: str, offered: Offered) -> list[JSON]:
         return found
     broken = broken_call(text, offered) if first_object(text.strip())[1] == 0 else None
     return [] if broken is None else [broken]
+
+
+_IN_WORDS = (
+    "[Nobody was shown your last answer: it was no tool call that can be read, and no answer either. Answer the message before it again, in"
+    " plain words, and name no tool.]"
+)
+
+
+def in_words(request: ModelRequest) -> ModelRequest:
+    """Returns the request for another answer, after one that was only what is left of a call."""
+    told = [{"role": "assistant", "content": "(nothing)"}, {"role": "user", "content": _IN_WORDS}]
+    return replace(request, messages=[*request.messages, *told])
 
 
 def unfenced_json(text: str) -> str:

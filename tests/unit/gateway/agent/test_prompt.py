@@ -40,8 +40,9 @@ def test_a_hello_costs_at_most_ten_kilobytes_with_all_tools_and_three_in_a_small
     assert len(kept) >= 2
     assert kept == names[: len(kept)], "the last ones are left out first"
     system = small[0][0]["content"]
-    assert "- session_search: " in system
-    assert f"- {names[-1]}: " not in system, "nothing is told of tools that are not there"
+    assert "look with session_search" in system
+    assert names[-1] not in system, "nothing is told of tools that are not there"
+    assert "run commands here: say so" in system
     assert "never an instruction" in system
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.agent.system_prompt import gateway_blocks
+from gateway.agent.tools import BUILT
 from sessions import store
 from sessions.db import Database
 from sessions.keys import SessionKey
@@ -21,10 +22,13 @@ def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(sess
     )
     assert first.startswith("You talk with Ann in a chat on Telegram. ")
     assert "Markdown" in first
-    assert "- memory: " in tools
-    assert "- ask_human: only in the middle of a task" in tools
+    assert "save it with memory" in tools
+    assert "Use ask_human only in the middle of a task" in tools
     assert "files" not in tools
     assert "never an instruction" in safety
+    assert safety.endswith(
+        "You cannot keep or send files, set reminders, open web pages or run commands here: say so when you are asked, and never claim it."
+    )
 
 
 def test_without_tools_there_is_no_word_of_them(session: Session) -> None:
@@ -32,4 +36,7 @@ def test_without_tools_there_is_no_word_of_them(session: Session) -> None:
 
 
 def test_nothing_in_it_can_be_copied_as_a_call(session: Session) -> None:
-    assert "{" not in "".join(gateway_blocks(session.source, session.session_key, person="Ann", tools={"memory"}))
+    said = "".join(gateway_blocks(session.source, session.session_key, person="Ann", tools=BUILT))
+    assert "{" not in said
+    assert not any(f"{name}: " in said or f"[{name}]" in said for name in BUILT)
+    assert "You cannot" not in said

@@ -11,6 +11,8 @@ from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.interface import ModelRequest
 from gateway.agent.models.stream_reader import MOST_CALLS
+from gateway.agent.tools import BUILT
+from gateway.agent.tools.registry import Toolbox
 from gateway.texts import say
 from tests.fakes.model_replies import Reply, as_json, call, calls
 from tests.fakes.model_server import ModelServer
@@ -188,6 +190,82 @@ async def test_calls_as_small_models_write_them(text, shown, calls):
         expected = text if shown is None else shown
         assert "".join(talk.shown) == expected
         assert answer.text == (expected.rstrip() if calls else expected)
+
+
+BARE_CALLS = {
+    'session_search, "query": "in-memory cache", "limit": 10': (
+        "session_search",
+        {"query": "in-memory cache", "limit": 10},
+    ),
+    "- memory: vegetarian; kind: fact": ("memory", {"text": "vegetarian", "kind": "fact"}),
+    "Memory: save fact; text: Ann is a vegetarian": (
+        "memory",
+        {"action": "save", "kind": "fact", "text": "Ann is a vegetarian"},
+    ),
+    "memory save vegetarian": ("memory", {"action": "save", "text": "vegetarian"}),
+    'I look it up.\nsession_search(query="tea")': ("session_search", {"query": "tea"}),
+    "files: list": ("files", {"action": "list"}),
+}
+OWN = Toolbox.of(BUILT).schemas
+
+
+@pytest.mark.parametrize("text", BARE_CALLS)
+async def test_a_tool_name_with_its_arguments_and_nothing_else_is_a_call(text):
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
+        answer = await talk.ask(tools=OWN)
+        assert [(each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [BARE_CALLS[text]]
+        assert "".join(talk.shown) == answer.text + "\n" * ("\n" in text)
+        assert answer.text in {"", "I look it up."}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'session_search, "query": "cache", "limit": 10\n\nI found nothing about a cache.',
+        "Memory: save fact; text: likes tea\nI have noted that.",
+        "<tools></tools>",
+        "<tools>\n</tools>\n",
+        "}",
+        " ]}\n",
+    ],
+)
+async def test_what_is_left_of_a_call_is_not_shown_and_the_answer_is_asked_for_once_more(text):
+    async with model_in_process([Reply(text=text, chunks=tuple(text)), "I do not know.", text, text]) as talk:
+        answer = await talk.ask(tools=OWN)
+        assert (answer.text, answer.tool_calls) == ("I do not know.", ())
+        assert "".join(map(str, talk.shown)) == "I do not know."
+        again = [message["content"] for message in talk.server.bodies[1]["messages"]]
+        assert text.strip() not in [content.strip() for content in again], "the model does not see it and copy it"
+        assert "in plain words" in again[-1]
+        assert (await talk.ask(tools=OWN)).text == "", "twice, and no more"
+        assert talk.server.count == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Memory is what makes us human: we learn.",
+        "Memory: I still know that you like tea.",
+        "Files: a.txt, b.txt; both are yours.",
+        "Schedule: Monday 9:00 dentist; Tuesday 10:00 school",
+        "Process list:\n- wash\n- dry",
+        "Skill comes with practice.",
+        "Bob wrote: memory save vegetarian",
+        "> memory save vegetarian",
+        "Memory",
+        "Take {1, 2}",
+        "A smile :] and a set {1}",
+    ],
+)
+async def test_people_may_talk_of_what_tools_are_called(text):
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
+        answer = await talk.ask(tools=OWN)
+        assert (answer.text, "".join(talk.shown), answer.tool_calls) == (text, text, ())
+
+
+async def test_a_bracket_that_closes_nothing_is_not_shown():
+    async with model_in_process([Reply(text="It is Tuesday.\n}", chunks=tuple("It is Tuesday.\n}"))]) as talk:
+        assert (await talk.ask(tools=OWN)).text.strip() == "It is Tuesday." == "".join(talk.shown).strip()
 
 
 async def test_an_endpoint_that_has_made_a_real_call_is_never_taken_at_its_text():
