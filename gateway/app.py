@@ -11,6 +11,7 @@ from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ask_ollama, model_settings
 from gateway.agent.models.practice import PracticeModel
+from gateway.agent.models.side_work import SideWork
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.mcp import McpServers
 from gateway.agent.tools.process import Processes
@@ -55,6 +56,7 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
         tails=JournalTails(),
         views=MemoryViews(),
         outages=ModelOutages(),
+        side_work=SideWork(),
         standstills=Standstills(clock),
         resets=ResetPolicies(config.session_reset.rules(), says_farewell=_says_farewell(config, chosen)),
         places=FairPlaces(config.limits.parallel_runs),

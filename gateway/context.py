@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gateway.agent.memory.embeddings import Embeddings
     from gateway.agent.memory.fold_worker import FoldWorker
     from gateway.agent.models.interface import Model
+    from gateway.agent.models.side_work import SideWork
     from gateway.agent.models.speaker import Speaker
     from gateway.agent.profile import AgentProfile
     from gateway.agent.tokens import Tokens
@@ -90,6 +91,7 @@ class App:
     tails: JournalTails
     views: MemoryViews
     outages: ModelOutages
+    side_work: SideWork
     standstills: Standstills
     resets: ResetPolicies
     places: FairPlaces

@@ -196,7 +196,7 @@ class ActiveRun:
         began = time.monotonic()
         self._partial, self._model_works = "", True
         try:
-            answer = self._last_answer = await app.model.ask(request, self._on_token)
+            answer = self._last_answer = await app.side_work.answer(app.model, request, self._on_token)
         except ContextOverflow as error:
             self._requests.refused(error)
             raise

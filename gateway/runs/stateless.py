@@ -72,7 +72,7 @@ async def answer_once(
             exact=True,
         )
         try:
-            answer = await app.model.ask(request, on_token)
+            answer = await app.side_work.answer(app.model, request, on_token)
         except ContextOverflow as error:  # the transcript is the caller's: it is not ours to shorten
             raise error.for_good() from error
         on_event(LiveEvent(call_id, "said"))

@@ -7,7 +7,7 @@ committed, and nothing is repeated when it was.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Integer, LargeBinary, cast, func, select, update
+from sqlalchemy import Connection, Integer, LargeBinary, and_, case, cast, func, or_, select, update
 
 from sessions import leases, runs, store
 from sessions.db.schema import folds, memory_state, messages, observations, sessions
@@ -32,7 +32,8 @@ _FAREWELL = select(runs_table.c.id).where(runs_table.c.kind == RunKind.FAREWELL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfolded:
-    """What of a session is not folded yet: how much, in tokens, how many messages, and since when it is silent."""
+    """What of a session is not folded yet: how much, in tokens, how many messages, and since when it is silent. `asks`: somebody asks in it to
+    remember something."""
 
     session_id: str
     ns: str
@@ -41,6 +42,18 @@ class Unfolded:
     tokens: int
     count: int
     last_at: int
+    asks: bool
+
+
+_ASKS = (
+    "%remember%",
+    "%don_t forget%",
+    "%do not forget%",
+    "%note that%",
+    "%make a note%",
+    "%keep in mind%",
+    "%merk dir%",
+)
 
 
 def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> list[Unfolded]:
@@ -52,6 +65,7 @@ def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> li
         else func.octet_length(messages.c.content)
     )
     past = func.coalesce(folds.c.folded_to, 0)
+    asks = and_(messages.c.role == Role.USER, or_(*map(func.lower(messages.c.content).like, _ASKS)))
     query = (
         select(
             sessions.c.id,
@@ -61,6 +75,7 @@ def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> li
             cast(func.sum(size) / 4 + func.count() * OVERHEAD, Integer).label("tokens"),
             func.count().label("count"),
             func.max(messages.c.created_at).label("last_at"),
+            func.max(case((asks, 1), else_=0)).label("asks"),
         )
         .select_from(sessions)
         .join(folds, folds.c.session_id == sessions.c.id, isouter=True)
@@ -80,6 +95,7 @@ def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> li
             tokens=row.tokens,
             count=row[5],  # `row.count` is a method of every row
             last_at=row.last_at,
+            asks=bool(row.asks),
         )
         for row in conn.execute(query)
     ]

@@ -43,6 +43,8 @@ TRIGGER_COUNT = 120
 """With more unfolded messages than this, the older half is folded; `gateway/runs/history.py` reads a few more than this for a request."""
 IDLE_MS, IDLE_TOKENS = 10 * 60_000, 500
 """After this time without a message everything is folded, when it is more than IDLE_TOKENS."""
+REMEMBER_MS = 60_000
+"""The same after a message that asks to remember something: a small model says that it has noted it, and has not."""
 GROUP_SECONDS = 1.0
 """How long the worker waits after a message, so that several messages share one read of the database."""
 SCAN_SECONDS, FIRST_SCAN_SECONDS = 600.0, 20.0
@@ -146,7 +148,7 @@ class FoldWorker:
             keep = self.tokens_to_keep(each, now)
             if keep is None:
                 if _is_worth_it(each):
-                    self._watched[each.session_id] = each.last_at + IDLE_MS
+                    self._watched[each.session_id] = each.last_at + _silence(each)
             elif now < self._rests_until <= now + LONGEST_PAUSE_MS:  # the model is away, for sessions of all namespaces
                 self._watched[each.session_id] = self._rests_until
             else:
@@ -162,7 +164,7 @@ class FoldWorker:
             return window.unfolded // (4 if window.is_small else 2)
         if each.count > TRIGGER_COUNT:
             return each.tokens // 2
-        return 0 if now >= each.last_at + IDLE_MS and _is_worth_it(each) else None
+        return 0 if now >= each.last_at + _silence(each) and _is_worth_it(each) else None
 
     # --- one fold ---
 
@@ -260,7 +262,7 @@ class FoldWorker:
         return None, (read, written)
 
     async def _answer(self, material: FoldMaterial, asked: ModelRequest) -> Answer:
-        answer = await self.app.model.ask(asked)
+        answer = await self.app.side_work.aside(self.app.model, asked)
         spent = (answer.usage.input_tokens, answer.usage.output_tokens)
         await self.app.database.write(spending.add_for_session, material.session.id, self.app.today(), *spent)
         return answer
@@ -338,5 +340,11 @@ def gap_line(material: FoldMaterial) -> str:
 
 
 def _is_worth_it(each: Unfolded) -> bool:
-    """Returns whether a silent session is folded: not when it is short, except in the terminal, where sessions are never reset."""
-    return each.tokens > IDLE_TOKENS or each.source == Source.CLI
+    """Returns whether a silent session is folded: not when it is short, except in the terminal, where sessions are never reset, and where
+    somebody asks to remember something."""
+    return each.tokens > IDLE_TOKENS or each.source == Source.CLI or each.asks
+
+
+def _silence(each: Unfolded) -> int:
+    """Returns for how long nobody has written when everything is folded, in milliseconds."""
+    return REMEMBER_MS if each.asks else IDLE_MS

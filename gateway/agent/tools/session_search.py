@@ -74,8 +74,18 @@ async def session_search(place: ToolContext, arguments: SessionSearchArguments) 
     wanted = stems(query)
     if sum(len(line) for each in found for line in _lines(each.around, wanted)) <= SHOWN:
         return "\n\n".join(_passage(each, each.around, wanted) for each in found)
-    said = await asyncio.gather(*(_summarised(place, each, query, wanted, SHOWN // len(found)) for each in found))
-    return "\n\n".join(said)
+    loop = asyncio.get_running_loop()
+    began, room = loop.time(), SHOWN // len(found)
+    first = await _summarised(place, found[0], query, wanted, room, SUMMARY_SECONDS)
+    took = loop.time() - began
+    # An endpoint may do one after the other: only as many are asked for at once as end in time even then.
+    left = SUMMARY_SECONDS - took
+    fitting = len(found) if took * (len(found) - 1) <= left else int(left / took) + 1
+    others = (
+        _summarised(place, each, query, wanted, room, left if number < fitting else 0.0)
+        for number, each in enumerate(found[1:], 1)
+    )
+    return "\n\n".join([first, *await asyncio.gather(*others)])
 
 
 async def _page(place: ToolContext, message_id: int, offset: int) -> str:
@@ -122,11 +132,13 @@ def _found(conn: Connection, place: ToolContext, hits: Sequence[Hit]) -> _Sessio
     )
 
 
-async def _summarised(place: ToolContext, found: _SessionHits, query: str, wanted: set[str], room: int) -> str:
-    """Returns the fast model's summary with the best hits in full; when the model fails, the messages around the hits."""
-    if place.summarise is not None:
+async def _summarised(
+    place: ToolContext, found: _SessionHits, query: str, wanted: set[str], room: int, seconds: float
+) -> str:
+    """Returns the fast model's summary with the best hits in full; when the model fails or has no time, the messages around the hits."""
+    if place.summarise is not None and seconds > 0:
         try:
-            async with asyncio.timeout(SUMMARY_SECONDS):
+            async with asyncio.timeout(seconds):
                 summary = await place.summarise(query, _lines(found.around, wanted))
         except (ModelError, TimeoutError) as error:
             log.info("search.not_summarised", session_id=found.session.id, error=str(error) or type(error).__name__)

@@ -38,7 +38,7 @@ def _act(folder: Path, ns: str, arguments: SkillArguments) -> str:
         return "\n".join(listing(folder, ns)) or "There are no skills yet."
     name = arguments.name or ""
     if not _NAME.fullmatch(name):
-        raise ToolError("a skill's name is made of lower-case letters, digits and -, for example weekly-report")
+        raise ToolError("a skill's name is made of lower-case letters, digits and -")
     own, shared = _own(folder, ns, name), folder / name
     file = own / _FILE if (own / _FILE).is_file() else shared / _FILE
     readable = file.is_file() and _whose(file.parent) in {None, ns}

@@ -32,6 +32,10 @@ async def test_it_is_due_when_much_is_unfolded_after_a_silence_and_at_the_end(da
         assert await due(it, *everybody) == {much.id: 2_000, some.id: 0, terminal.id: 0}
         database.write_now(store.end, little.id, EndReason.IDLE, it.clock())
         assert await due(it, *everybody) == {much.id: 2_000, some.id: 0, terminal.id: 0, little.id: 0}
+        wish = it.say("Please remember that I like tea", "I have noted that.", key=f"{KEY}:4")
+        assert wish.id not in await due(it, wish)
+        it.clock.tick(60_000)
+        assert await due(it, wish) == {wish.id: 0}, "it may only have said so"
         configure(it.app, memory={"enabled": False})
         assert await due(it, *everybody) == {}
 
