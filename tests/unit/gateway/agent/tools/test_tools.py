@@ -193,7 +193,9 @@ async def test_a_message_is_read_page_by_page_and_only_here(place: ToolContext, 
     assert f"user: {text[:12_000]}\n[{len(text) - 12_000} more characters: offset=12000]" in first
     assert (await use(place, "session_search", message=1, offset=24_000, query="")).endswith(text[24_000:])
     assert "There is no message 1 here" in await use(elsewhere, "session_search", message=1)
-    assert "Nothing was said here about 'tea'" in await use(place, "session_search", message=1, query="tea"), "a query wins"
+    assert "Nothing was said here about 'tea'" in await use(place, "session_search", message=1, query="tea"), (
+        "a query wins"
+    )
     assert "give a query" in await use(place, "session_search", query="")
 
 
