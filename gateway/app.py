@@ -22,8 +22,8 @@ from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, choose_model
 from gateway.config.reading import Loaded, secrets
 from gateway.context import App
+from gateway.dispatch import open_dispatch
 from gateway.dispatch.fair_queue import FairPlaces
-from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance
 from gateway.observe import heap
 from gateway.observe.health import DatabaseWatch, ReloadStatus, Standstills
@@ -75,11 +75,12 @@ async def open_app(
     home: Path,
     loaded: Loaded,
     *,
-    mine: OwnsKey = not_of_a_terminal,
+    serves: bool = True,
     pause: float = 0.0,
     clock: Clock | None = None,
 ) -> AsyncGenerator[App]:
-    """Yields everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model. `clock`:
+    """Yields everything, wired and repaired after a crash, but not yet running. `serves` False: it works on no session key but those that are
+    added to its dispatch, as a terminal does. `pause`: between the words of the practice model. `clock`:
     what everything takes for the time; None: the database's.
     """
     hide(secrets(loaded.config))
@@ -99,15 +100,13 @@ async def open_app(
         app.upkeep = Maintenance(app)
         # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
         await app.upkeep.repair()
-        app.dispatch = LocalDispatch(database, mine=mine, opening=app.resets.opening, clock=clock, places=app.places)
-        if database.bus is not None:
-            database.bus.open()
+        app.dispatch = await open_dispatch(app, serves=serves)
         app.live.connect(database.bus)
         app.worker = Worker(app)
         app.folding = FoldWorker(app)
         yield app
         # Only after a good end; after an error the next start repairs what is not up to date.
-        app.dispatch.close()
+        await app.dispatch.close()
         await app.upkeep.close()
 
 

@@ -256,3 +256,22 @@ class SessionKey:
         if self.user_id is not None:
             parts += ["user", _encode(self.user_id)]
         return ":".join(parts)
+
+
+def is_of_terminal(session_key: str) -> bool:
+    """Returns whether `hermes chat` works on this key itself, and no gateway does."""
+    # The text is looked at first: parsing takes longer, and this is asked for each key of each commit.
+    return ":cli:" in session_key[: len("agent:") + 80] and SessionKey.parse(session_key).scope == "cli"
+
+
+def group_of(session_key: str) -> str:
+    """Returns the group of a session key: an API key, a chat platform, a deployment, the terminal, or the jobs."""
+    match session_key.split(":", 4):
+        case [_, _, "api" | "response", key_name, *_]:
+            return f"key:{key_name}"
+        case [_, agent, "thread", *_]:
+            return f"deployment:{agent}"
+        case [_, _, scope, *_]:
+            return scope
+        case _:
+            return ""

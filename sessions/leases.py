@@ -84,6 +84,15 @@ def is_gone(conn: "Connection", owner: str) -> bool:
     return not conn.exec_driver_sql(_BEATS, {"id": int(worker), "seconds": STALLED_SECONDS}).scalar()
 
 
+_LAST_BEAT = "SELECT (extract(epoch FROM last_heartbeat) * 1000)::bigint FROM procrastinate_workers WHERE id = %(id)s"
+
+
+def last_beat(conn: "Connection", owner: str) -> int | None:
+    """Returns when this worker of a PostgreSQL last gave a sign of life; None where that is not known."""
+    worker = owner.rpartition("#")[2]
+    return conn.exec_driver_sql(_LAST_BEAT, {"id": int(worker)}).scalar() if "#" in owner else None
+
+
 _holds_home = False
 
 

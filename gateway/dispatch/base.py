@@ -7,7 +7,10 @@ from sessions.records import Run
 
 
 class Dispatch(Protocol):
-    """Gives each session key to one worker at a time."""
+    """Gives each session key to one worker at a time. `poll_seconds`, `keep_alive_seconds`: how often a worker calls `poll` and `keep_alive`."""
+
+    poll_seconds: float
+    keep_alive_seconds: float
 
     def notify(self, session_key: str) -> None:
         """Looks at this key soon, because it may have work. Cheap, and harmless when it has none."""
@@ -26,7 +29,7 @@ class Dispatch(Protocol):
         ...
 
     async def keep_alive(self, run_ids: Sequence[str]) -> None:
-        """Renews the leases of the runs that this worker works on."""
+        """Says that this worker lives, and works on these runs."""
         ...
 
     async def release(self, run: Run) -> None:
@@ -37,6 +40,6 @@ class Dispatch(Protocol):
         """Returns an unfinished run, so that the next worker continues at once."""
         ...
 
-    def close(self) -> None:
-        """Stops listening to commits."""
+    async def close(self) -> None:
+        """Stops listening to commits. What is not given back by then is free for others at once."""
         ...

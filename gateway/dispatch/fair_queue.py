@@ -8,19 +8,6 @@ from contextlib import asynccontextmanager
 Granted = Callable[[], None]
 
 
-def group_of(session_key: str) -> str:
-    """Returns the group of a session key: an API key, a chat platform, a deployment, the terminal, or the jobs."""
-    match session_key.split(":", 4):
-        case [_, _, "api" | "response", key_name, *_]:
-            return f"key:{key_name}"
-        case [_, agent, "thread", *_]:
-            return f"deployment:{agent}"
-        case [_, _, scope, *_]:
-            return scope
-        case _:
-            return ""
-
-
 class FairPlaces:
     """Divides the places. A group may hold at most `share` times as many as are free: with 3 one alone takes three quarters of them, two
     together three sevenths each, and a newcomer finds a place at once. Of those that wait, the group with the fewest places is next.
@@ -46,6 +33,10 @@ class FairPlaces:
         self._waiting.setdefault(group, deque()).append(granted)
         self._grant()
         return lambda: self._withdraw(group, granted)
+
+    def enter(self, group: str) -> None:
+        """Takes a place at once, whatever the group's share; `leave` gives it back."""
+        self._occupied[group] += 1
 
     def leave(self, group: str) -> None:
         self._occupied[group] -= 1

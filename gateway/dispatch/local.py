@@ -1,71 +1,47 @@
 """Distributes runs inside one process: commits name the keys to look at, and a slow poll finds what other processes added."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 from sqlalchemy import Connection
 
-from gateway.dispatch.fair_queue import FairPlaces, group_of
+from gateway.context import App
 from sessions import runs
-from sessions.clock import Clock, now_ms
-from sessions.db.engine import Database
 from sessions.errors import StateError
-from sessions.keys import SessionKey
-from sessions.leases import this_owner
+from sessions.keys import group_of, is_of_terminal
 from sessions.records import Run, RunKind
-from sessions.runs import Opening, farewells
+from sessions.runs import farewells
 from sessions.topics import FarewellBegun, Topic, Touch, ids_of
 
 LEASE_MS = 30_000
-PLACES = 32
 FAREWELLS = 64
 """How many farewells one poll finds; the next poll finds more."""
 
-OwnsKey = Callable[[str], bool]
-
-
-def not_of_a_terminal(session_key: str) -> bool:
-    """Returns True for keys that the daemon works on: `hermes chat` works on its own sessions itself."""
-    # The text is looked at first: parsing takes longer, and this is asked for each key of each commit.
-    return ":cli:" not in session_key[: len("agent:") + 80] or SessionKey.parse(session_key).scope != "cli"
-
 
 class LocalDispatch:
-    """Dispatches runs of this process. `mine` tells which keys it works on, `places` how many at once, `opening` how a session of a key
-    is opened when none is active.
-    """
+    """Dispatches runs of this process. `serves`: it works on all keys but those of terminals; else only on those that are added."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        mine: OwnsKey = not_of_a_terminal,
-        opening: Callable[[str], Opening] = lambda _: Opening(),
-        clock: Clock = now_ms,
-        places: FairPlaces | None = None,
-    ) -> None:
-        self._places = places or FairPlaces(PLACES)
+    poll_seconds = 1.0
+    keep_alive_seconds = 10.0
+
+    def __init__(self, app: App, *, serves: bool = True) -> None:
+        self.app = app
+        self._serves = serves
         self._with_place: set[WorkItem] = set()
-        self._database = database
-        self._mine = mine
-        self._opening = opening
-        self._clock = clock
-        self._owner = this_owner()
         self._ready: asyncio.Queue[WorkItem] = asyncio.Queue()
         self._known: set[WorkItem] = set()
         self._changed_meanwhile: set[WorkItem] = set()
         self._added_keys: set[str] = set()
         self._loop = asyncio.get_running_loop()
-        self._stop = database.listen(self._on_commit, Topic.INBOX, Topic.FAREWELL)
+        self._stop = app.database.listen(self._on_commit, Topic.INBOX, Topic.FAREWELL)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._stop()
 
     def add_key(self, session_key: str) -> None:
-        """Works on this key too, whatever `mine` says."""
         self._added_keys.add(session_key)
 
     def _on_commit(self, touched: frozenset[Touch]) -> None:
@@ -81,9 +57,9 @@ class LocalDispatch:
             # Whoever works on the key now may have read before this commit, so it is looked at once more after its release.
             if item in self._known:
                 self._changed_meanwhile.add(item)
-            elif item.session_key in self._added_keys or self._mine(item.session_key):
+            elif item.session_key in self._added_keys or (self._serves and not is_of_terminal(item.session_key)):
                 self._known.add(item)
-                self._places.queue(item.group, partial(self._make_ready, item))
+                self.app.places.queue(item.group, partial(self._make_ready, item))
 
     def _make_ready(self, item: "WorkItem") -> None:
         self._with_place.add(item)
@@ -91,8 +67,8 @@ class LocalDispatch:
 
     async def poll(self) -> None:
         """Finds runs that a crash left behind, and what other processes added."""
-        now = self._clock()
-        keys, due = await self._database.read(
+        now = self.app.clock()
+        keys, due = await self.app.database.read(
             lambda conn: (runs.in_flight_now(conn, now), farewells.due(conn, now, FAREWELLS))
         )
         self._notify(*map(WorkItem, keys), *(WorkItem(key, run) for run, key in due))
@@ -101,7 +77,7 @@ class LocalDispatch:
         while True:
             item = await self._ready.get()
             # Shielded: a transaction that is under way commits even when this task is cancelled, and its run must not be lost.
-            taking = asyncio.ensure_future(self._database.write(self._claim_item, item))
+            taking = asyncio.ensure_future(self.app.database.write(self._claim_item, item))
             try:
                 run = await asyncio.shield(taking)
             except asyncio.CancelledError:
@@ -126,25 +102,25 @@ class LocalDispatch:
             await self.give_back(run)
 
     def _claim_item(self, conn: Connection, item: "WorkItem") -> Run | None:
-        now = self._clock()
+        now = self.app.clock()
         if item.farewell is not None:
-            return runs.claim_farewell(conn, item.farewell, self._owner, now, lease_ms=LEASE_MS)
-        opening = self._opening(item.session_key)
-        run = runs.claim(conn, item.session_key, self._owner, opening, now, lease_ms=LEASE_MS)
+            return runs.claim_farewell(conn, item.farewell, self.app.owner, now, lease_ms=LEASE_MS)
+        opening = self.app.resets.opening(item.session_key)
+        run = runs.claim(conn, item.session_key, self.app.owner, opening, now, lease_ms=LEASE_MS)
         if run is not None:  # in the same transaction, so that the run begins with all that is there
             runs.take_in_new_messages(conn, run, now, claimed_now=True)
         return run
 
     async def keep_alive(self, run_ids: Sequence[str]) -> None:
         if run_ids:
-            await self._database.write(runs.keep_alive, run_ids, self._owner, self._clock(), lease_ms=LEASE_MS)
+            await self.app.database.write(runs.keep_alive, run_ids, self.app.owner, self.app.clock(), lease_ms=LEASE_MS)
 
     async def release(self, run: Run) -> None:
         self._finish(WorkItem.of(run))
 
     async def give_back(self, run: Run) -> None:
         """Returns an unfinished run, so that the next process continues at once."""
-        await self._database.write(runs.release, run.id, run.fence)
+        await self.app.database.write(runs.release, run.id, run.fence)
         self._finish(WorkItem.of(run))
 
     def _finish(self, item: "WorkItem") -> None:
@@ -152,7 +128,7 @@ class LocalDispatch:
         # An item that waits for its place has none to give back.
         if item in self._with_place:
             self._with_place.discard(item)
-            self._places.leave(item.group)
+            self.app.places.leave(item.group)
         if item in self._changed_meanwhile:
             self._changed_meanwhile.discard(item)
             self._notify(item)

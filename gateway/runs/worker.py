@@ -27,8 +27,7 @@ from sessions.topics import Topic, Touch, ids_of
 
 log = get_logger(__name__)
 
-KEEP_ALIVE_SECONDS = 10
-POLL_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 DRAIN_SECONDS = 10
 
 
@@ -82,10 +81,10 @@ class Worker:
             try:
                 return await self.app.dispatch.claim()
             except DatabaseUnavailable:  # whoever watches the database tells of it; the message is still there
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
             except Exception as error:  # noqa: BLE001  # nor does any other failure end the worker
                 log.warning("run.not_claimed", error=str(error))
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Takes nothing more, lets each run reach the end of its step, then gives it back. May be called again."""
@@ -252,13 +251,13 @@ class Worker:
 
     async def _keep_alive(self) -> None:
         while True:
-            await asyncio.sleep(KEEP_ALIVE_SECONDS)
+            await asyncio.sleep(self.app.dispatch.keep_alive_seconds)
             await self._logged("lease.not_renewed", lambda: self.app.dispatch.keep_alive(list(self._active)))
 
     async def _poll(self) -> None:
         while True:
             await self._logged("inbox.not_looked_at", self.app.dispatch.poll)
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(self.app.dispatch.poll_seconds)
 
     async def _logged(self, failure: str, work: Callable[[], Awaitable[None]]) -> None:
         """Does the work. Logs `failure` when that fails, and raises nothing."""

@@ -20,7 +20,7 @@ import psycopg
 from sqlalchemy import Connection
 
 from sessions.leases import STALLED_SECONDS
-from sessions.topics import FarewellBegun, RunStarted, Topic, Touch
+from sessions.topics import RunStarted, Topic, Touch
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ MOST_WAITING = 20_000
 DEAF_SECONDS = 10.0
 """When the event loop has given no sign of life for so long, the process counts as stalled, though this thread runs."""
 _PAUSES = (0.1, 0.5, 1.0, 2.0)
+_LOOK = frozenset({Touch(Topic.LOOK, "")})
 _CHANNEL = "hermes"
 _NOTIFY = "SELECT pg_notify(%s, told) FROM unnest(%s::text[]) AS told"
 _BEAT = "SELECT procrastinate_update_heartbeat_v1(%s)"
@@ -75,6 +76,8 @@ class Bus:
         """Whose heartbeats this thread gives."""
         self.steady_since: float | None = None
         """Since when this process has been connected, by `time.monotonic`; None: it is not."""
+        self.takes_work = False
+        """Somebody in this process works on what its commits bring."""
         self.is_alone = False
         """No other process was there at the last beat, so nothing is told to anybody."""
 
@@ -157,7 +160,7 @@ class Bus:
 
     def _serve(self, conn: "psycopg.Connection[Any]") -> None:
         self.steady_since, beats_at = time.monotonic(), time.monotonic() + BEAT_SECONDS
-        self._look()  # what was told meanwhile was not heard
+        self._on_touched(_LOOK)  # what was told meanwhile was not heard
         poll = select.poll()
         for file in (conn.fileno(), self._wake_reads):
             poll.register(file, select.POLLIN)
@@ -176,7 +179,8 @@ class Bus:
                 self._hear(heard.payload)
             if time.monotonic() >= beats_at:
                 self._beat(conn)
-                self._look()
+                if not self.is_alone:
+                    self._on_touched(_LOOK)
                 beats_at = time.monotonic() + BEAT_SECONDS
 
     def _beat(self, conn: "psycopg.Connection[Any]") -> None:
@@ -186,10 +190,6 @@ class Bus:
         self._sync(lambda: _number(conn, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", ()))
         others = _number(conn, _OTHERS, (list(self.workers), STALLED_SECONDS))
         self.is_alone = bool(self.workers) and not others
-
-    def _look(self) -> None:
-        if not self.is_alone:
-            self._on_touched(frozenset({Touch(Topic.LOOK, "")}))
 
     def _hear(self, payload: str) -> None:
         try:
@@ -248,8 +248,6 @@ def _packed(touch: Touch) -> list[Any]:
     match touch:
         case RunStarted():
             return [touch.topic, touch.id, touch.run_id, touch.ask_id]
-        case FarewellBegun():
-            return [touch.topic, touch.id, touch.session_key]
         case _:
             return [touch.topic, touch.id]
 
@@ -258,8 +256,6 @@ def _unpacked(item: Any) -> Touch | None:
     match item:
         case [Topic.STARTED, str(name), str(run_id), int() | None as ask_id]:
             return RunStarted(Topic.STARTED, name, run_id, ask_id)
-        case [Topic.FAREWELL, str(run_id), str(key)]:
-            return FarewellBegun(Topic.FAREWELL, run_id, key)
         case [str(topic), str(name)] if topic in frozenset(Topic):
             return Touch(Topic(topic), name)
         case _:  # of a later version

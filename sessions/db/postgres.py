@@ -16,7 +16,8 @@ from sessions.db.engine import Listener, Outcome, QueuedWrite, notify_listeners,
 from sessions.db.schema import message_search, metadata
 from sessions.db.sql import LOCKED
 from sessions.errors import DatabaseUnavailable, Unusable
-from sessions.topics import Touch
+from sessions.topics import Topic, Touch
+from sessions.wakeups import defer_touched
 
 _POOL = 5
 _TRIES = 5
@@ -99,6 +100,11 @@ def _running_ms() -> int:
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 
+_WORK = frozenset({Topic.INBOX, Topic.FAREWELL})
+_OWN_TOPICS = _WORK | {Topic.STEP, Topic.SENT}
+"""Of which other processes are not told. Of work they learn by its jobs."""
+
+
 class Postgres:
     name = "postgresql"
 
@@ -140,7 +146,10 @@ class Postgres:
             resolve_futures([(job, None, self.explain(error))])
             return
         notify_listeners(self._listeners, touched)
-        self.bus.publish(touched)
+        told = frozenset(touch for touch in touched if touch.topic not in _OWN_TOPICS)
+        if not self.bus.takes_work and any(touch.topic in _WORK for touch in touched):
+            told |= {Touch(Topic.WORK, "")}
+        self.bus.publish(told)
         resolve_futures([outcome])
 
     def _heard(self, touched: frozenset[Touch]) -> None:
@@ -160,7 +169,10 @@ class Postgres:
                     conn.info.pop(LOCKED, None)
                     with conn.begin():
                         result = job.run(conn)
-                    return (job, result, None), take_touched(conn)
+                        touched = take_touched(conn)
+                        if any(touch.topic in _WORK for touch in touched):
+                            defer_touched(conn, touched)
+                    return (job, result, None), touched
             except DBAPIError as error:
                 # A commit whose confirmation was lost may count: every write may run twice, see the head of `engine.py`.
                 again = _sqlstate(error) in _MET or error.connection_invalidated

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, and_, or_, select, update
 
 from sessions import leases
 from sessions.db.schema import RUN_RUNNING, runs
@@ -28,9 +28,12 @@ _TAKE = (
 _TAKE_FREE = _TAKE.where(runs.c.fence == param("held"), RUN_RUNNING)
 
 
-def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now: int, *, lease_ms: int) -> Run | None:
+def claim(
+    conn: Connection, session_key: str, owner: str, opening: Opening, now: int, *, lease_ms: int | None
+) -> Run | None:
     """Take the run that this key has to do, under a lease and a new fence; start one for the oldest message that waits for it.
 
+    `lease_ms` None: no lease, since the caller knows otherwise that nobody else works on the key, and that the owner lives.
     None: nothing to do, it waits for a human or for its time, or somebody else works on it. Runs that were interrupted some times
     without progress are suspects, and worked on one at a time: the one that takes the process down is then the only one that counts
     another interruption.
@@ -47,13 +50,20 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
     took_over = 0 if current.lease_owner is None else 1
     if _must_wait_its_turn(conn, current, took_over, now):
         return None
-    values = {"run": current.id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
+    values = {"run": current.id, "by": owner, "until": _until(now, lease_ms), "took_over": took_over, "now": now}
     taken = Run.from_row(conn.execute(_TAKE, values).mappings().one())
-    return replace(taken, away_ms=_unattended_ms(current, now, lease_ms))
+    return replace(taken, away_ms=_unattended_ms(conn, current, now, lease_ms))
+
+
+def _until(now: int, lease_ms: int | None) -> int | None:
+    return None if lease_ms is None else now + lease_ms
 
 
 _SUSPECTS = select(runs.c.lease_owner).where(
-    RUN_RUNNING, runs.c.attempts >= SUSPECT_TAKEOVERS, runs.c.id != param("but"), runs.c.lease_until > param("now")
+    RUN_RUNNING,
+    runs.c.attempts >= SUSPECT_TAKEOVERS,
+    runs.c.id != param("but"),
+    or_(runs.c.lease_until > param("now"), and_(runs.c.lease_until.is_(None), runs.c.lease_owner.is_not(None))),
 )
 
 
@@ -62,15 +72,19 @@ def _must_wait_its_turn(conn: Connection, run: Run, took_over: int, now: int) ->
     if run.attempts + took_over < SUSPECT_TAKEOVERS:
         return False
     owners = conn.scalars(_SUSPECTS, {"but": run.id, "now": now})
-    return any(not leases.is_dead(owner) for owner in owners if owner is not None)
+    return any(not leases.is_gone(conn, owner) for owner in owners if owner is not None)
 
 
-def _unattended_ms(run: Run, now: int, lease_ms: int) -> int:
+def _unattended_ms(conn: Connection, run: Run, now: int, lease_ms: int | None) -> int:
     """Returns since when a run that was begun, and was not put aside, has given no sign of life."""
     if run.fence == 0 or run.away_since is not None:
         return 0
     # A lease is renewed while somebody works, so its end tells when that was last the case.
-    seen = run.updated_at if run.lease_until is None else run.lease_until - lease_ms
+    seen = run.updated_at
+    if run.lease_until is not None and lease_ms is not None:
+        seen = run.lease_until - lease_ms
+    elif run.lease_owner is not None:
+        seen = leases.last_beat(conn, run.lease_owner) or seen
     return max(0, now - max(seen, run.updated_at))
 
 
@@ -81,7 +95,7 @@ def _is_held(conn: Connection, run: Run, owner: str, now: int) -> bool:
     return run.lease_owner != owner and not leases.is_gone(conn, run.lease_owner)
 
 
-def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int) -> Run | None:
+def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int | None) -> Run | None:
     """Claims a farewell, which belongs to a session and leaves the key's own run alone."""
     current = find(conn, run_id)
     if current is None or current.status is not RunStatus.RUNNING or _is_held(conn, current, owner, now):
@@ -91,7 +105,7 @@ def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease
         return None
     # After the first look, since the key is known only then; the fence in the statement tells whether it is still true.
     lock(conn, current.session_key)
-    values = {"run": run_id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
+    values = {"run": run_id, "by": owner, "until": _until(now, lease_ms), "took_over": took_over, "now": now}
     taken = conn.execute(_TAKE_FREE, {**values, "held": current.fence}).mappings().first()
     return None if taken is None else Run.from_row(taken)
 

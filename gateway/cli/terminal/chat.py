@@ -80,11 +80,12 @@ def _question_or_input(question: str | None) -> str | None:
 
 async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> int:
     loaded = load(cli.home, cli.environ)
-    wanted: list[str] = []
-    async with open_app(cli.home, loaded, mine=wanted.__contains__, pause=PAUSE if sys.stdout.isatty() else 0) as app:
+    async with open_app(cli.home, loaded, serves=False, pause=PAUSE if sys.stdout.isatty() else 0) as app:
         key, resumed = await app.database.write(_choose, newest, resume, app.timezone)
-        wanted.append(str(key))
-        conversation = TerminalConversation(app, key, moved=wanted.append, session=resumed.session if resumed else None)
+        app.dispatch.add_key(str(key))
+        conversation = TerminalConversation(
+            app, key, moved=app.dispatch.add_key, session=resumed.session if resumed else None
+        )
         unfinished = await conversation.active()
         to_stderr = question is not None and not sys.stdout.isatty()
         async with leaving(conversation, ends=question is None, to_stderr=to_stderr), running(app):

@@ -22,8 +22,8 @@ from gateway.chats.intake import Intake
 from gateway.chats.supervisor import PlatformSupervisor
 from gateway.context import App
 from gateway.dashboard.server import Dashboard
+from gateway.dispatch import open_dispatch
 from gateway.dispatch.fair_queue import FairPlaces
-from gateway.dispatch.local import LocalDispatch
 from gateway.runs.worker import Worker, working
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
@@ -162,9 +162,11 @@ async def gateway(
         stack.push_async_callback(app.model.aclose)
         app.attachments = AttachmentDownloader({}, limit=lambda: 1_000_000, fetch=fetcher.fetch)
         give_tools(app, Toolbox.of(TOOLS).tools, "You are kind.")
+        if works or database_url:
+            app.dispatch = await open_dispatch(app, serves=works)
+            stack.push_async_callback(app.dispatch.close)
+            app.live.connect(database.bus)
         if works:
-            app.dispatch = LocalDispatch(database, places=app.places)
-            stack.callback(app.dispatch.close)
             await stack.enter_async_context(working(Worker(app)))
         app.keys = keys
         app.chats = Hooked(app, webhooks or {}, handshakes or {})

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from gateway.api.http.callers import CallerKey
 from gateway.api.http.server_state import Intervals
-from gateway.dispatch.fair_queue import FairPlaces, group_of
+from gateway.dispatch.fair_queue import FairPlaces
+from sessions.keys import group_of
 from tests.fakes.model_replies import Reply
 from tests.integration.api.serving import CHATTER, KEYS, OTHER, Gateway, gateway
 

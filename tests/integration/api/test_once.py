@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from gateway.api.http.endpoint import EndpointAccess
 from gateway.api.http.idempotency import IDEMPOTENCY
 from gateway.api.http.server import ENDPOINTS
-from gateway.dispatch.local import LocalDispatch
+from gateway.dispatch import open_dispatch
 from gateway.maintenance import Maintenance
 from gateway.runs.worker import Worker
 from sessions import inbox
@@ -188,13 +188,13 @@ class Slowly:
 @asynccontextmanager
 async def _leaving_early(gw: Gateway) -> AsyncIterator[None]:
     """A worker that does not wait for the end of a step."""
-    dispatch = gw.app.dispatch = LocalDispatch(gw.database)
+    dispatch = gw.app.dispatch = await open_dispatch(gw.app)
     worker = Worker(gw.app)
     task = asyncio.create_task(worker.run())
     yield
     await worker.drain(0.01)
     await task
-    dispatch.close()
+    await dispatch.close()
 
 
 async def _until(ready: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox, ToolContext
-from gateway.dispatch.local import LocalDispatch
+from gateway.dispatch import open_dispatch
 from gateway.maintenance import Maintenance
 from gateway.observe import logging
 from gateway.runs.worker import Worker
@@ -89,7 +89,7 @@ async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
     give_tools(app, TOOLS.tools)
     upkeep = Maintenance(app)
     await upkeep.repair()
-    app.dispatch = LocalDispatch(database)
+    app.dispatch = await open_dispatch(app)
     worker = Worker(app)
     tasks = [asyncio.create_task(worker.run()), asyncio.create_task(upkeep.run())]
     inputs: asyncio.Queue[Input | None] = asyncio.Queue()

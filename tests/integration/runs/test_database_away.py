@@ -18,7 +18,7 @@ from sessions.topics import Touch
 from tests.conftest import PostgresServer
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.runs.test_going_on import ToolGate
-from tests.integration.runs.worker_in_process import WorkerHarness, tool, worker_in_process
+from tests.integration.runs.worker_in_process import WorkerHarness, polls_every, tool, worker_in_process
 
 TRIES = 15
 """More than any fixed number of tries that somebody would think of."""
@@ -28,7 +28,8 @@ TRIES = 15
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_PAUSES", ())
     monkeypatch.setattr(engine, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "RETRY_SECONDS", 0.05)
+    polls_every(monkeypatch, 0.05)
 
 
 async def tried(logs: list[structlog.types.EventDict], times: int) -> None:

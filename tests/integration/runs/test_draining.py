@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.dispatch.local import LocalDispatch
+from gateway.dispatch import open_dispatch
 from sessions import runs
 from sessions.errors import DatabaseUnavailable
 from tests.integration.runs.worker_in_process import at_work, worker_in_process
@@ -31,7 +31,7 @@ async def test_draining_ends_a_claim_whose_transaction_fails(home: Path, monkeyp
 
     monkeypatch.setattr(runs, "claim", fail)
     async with worker_in_process(home, working=False) as it:
-        dispatch = LocalDispatch(it.database)
+        dispatch = await open_dispatch(it.app)
         claiming = asyncio.create_task(dispatch.claim())
         await it.accept("hi")
         await asyncio.to_thread(writing.wait, 10)
@@ -40,4 +40,4 @@ async def test_draining_ends_a_claim_whose_transaction_fails(home: Path, monkeyp
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await claiming
-        dispatch.close()
+        await dispatch.close()

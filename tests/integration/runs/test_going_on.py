@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import select, update
 
 from gateway.dispatch.local import LEASE_MS
-from gateway.runs import worker as worker_module
 from gateway.texts import say
 from sessions import runs
 from sessions.clock import now_ms
@@ -17,7 +16,16 @@ from sessions.db.schema import runs as runs_table
 from sessions.messages import Attachment, AttachmentKind
 from sessions.records import InboxMode, RunStatus
 from tests.fakes.model_replies import Reply, call, calls
-from tests.integration.runs.worker_in_process import DM, KEY, WorkerHarness, at_work, crashing, tool, worker_in_process
+from tests.integration.runs.worker_in_process import (
+    DM,
+    KEY,
+    WorkerHarness,
+    at_work,
+    crashing,
+    polls_every,
+    tool,
+    worker_in_process,
+)
 
 
 class ToolGate:
@@ -40,7 +48,7 @@ NOTE = tool("note", note, idempotent=True)
 
 
 async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_module, "POLL_SECONDS", 3_600)  # the first look finds it
+    polls_every(monkeypatch, 3_600)  # the first look finds it
     gate = ToolGate()
     script = [calls(call("note", id="a")), calls(call("note", id="b")), Reply(text="lost", before=gate), "third"]
     async with worker_in_process(home, script, tools=[NOTE], working=False) as it:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from gateway.dispatch.local import PLACES
-from gateway.runs import worker
 from gateway.runs.waiting import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
 from gateway.texts import say
 from sessions import runs
@@ -19,7 +17,7 @@ from sessions.records import InboxMode, InboxRow, Message, Route, Run, RunStatus
 from sessions.runs import Opening
 from tests.conftest import HandClock
 from tests.fakes.model_replies import Failure, Reply
-from tests.integration.runs.worker_in_process import WorkerHarness, crashing, worker_in_process
+from tests.integration.runs.worker_in_process import WorkerHarness, crashing, polls_every, worker_in_process
 
 AWAY = say("model.unreachable", minutes=30)
 DOWN = Failure(status=503)
@@ -240,7 +238,7 @@ async def test_runs_of_threads_sleep_too_and_calls_are_answered(home: Path, cloc
 async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_all_at_once(
     home: Path, database_url: str, clock: HandClock, monkeypatch: pytest.MonkeyPatch, chats: int
 ):
-    monkeypatch.setattr(worker, "POLL_SECONDS", 0.1)
+    polls_every(monkeypatch, 0.1)
     endpoint = AwayEndpoint()
     async with worker_in_process(home, endpoint, url=database_url, clock=clock, working=False) as it:
         async with crashing(it):
@@ -253,7 +251,7 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
                 await it.accept(f"m{number}", key=_key(number), route=_route(number))
                 clock.tick()
             await asleep(it, chats)
-            await until(lambda: not it.app.dispatch._known)  # type: ignore[attr-defined]  # nobody is at work on any of them
+            await until(lambda: it.app.places.free == it.app.places.total)  # nobody is at work on any of them
             for _ in range(10):  # minutes
                 for _ in range(6):
                     clock.tick(10_000)
@@ -274,7 +272,7 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
         assert sorted(texts_of(it)[chats:]) == sorted(f"answer to m{number}" for number in range(chats))
         places = [int(text[1:]) for text in endpoint.answered]
         assert (
-            max(abs(place - number) for number, place in enumerate(places)) < PLACES
+            max(abs(place - number) for number, place in enumerate(places)) < it.app.places.total
         )  # so many are at it side by side
         assert calls < chats  # most never asked while it was known to be away
 

@@ -10,7 +10,9 @@ from sqlalchemy import Engine, event
 from tests.integration.gateway.test_delivery import Chats, delivering, until
 from tests.integration.runs.worker_in_process import worker_in_process
 
-MOST = 46
+MOST, COMMITS = 38, 10
+OF_ENGINE = 8
+"""Statements of the engine that distributes runs over processes."""
 LOOKED = ("AND kind != 'farewell'", "kind = 'farewell'", "SELECT DISTINCT inbox.session_key")
 """What is asked by the clock, not for each message."""
 
@@ -46,4 +48,8 @@ async def test_a_message_takes_few_statements(home, postgres_url):
             await until(lambda: len(chats.sent) == 2)
             await until(lambda: any("sent_at" in text for text in found))
     asked = {text: count for text, count in found.items() if not any(part in text for part in LOOKED)}
-    assert sum(asked.values()) <= MOST, asked
+    commits = asked.pop("COMMIT")
+    engine = {text: count for text, count in asked.items() if "procrastinate" in text}
+    assert sum(engine.values()) <= OF_ENGINE, engine
+    assert sum(asked.values()) - sum(engine.values()) <= MOST, asked
+    assert commits <= COMMITS

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import Connection, select
 
 from gateway.agent.models.chat_completions import OpenAIModel
@@ -17,7 +18,10 @@ from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool
 from gateway.commands import ChatContext, execute, parse
 from gateway.context import App
+from gateway.dispatch import open_dispatch
+from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch
+from gateway.dispatch.procrastinate import ProcrastinateDispatch
 from gateway.runs.worker import Worker
 from sessions import asks, runs, store
 from sessions.clock import Clock, now_ms
@@ -175,7 +179,8 @@ async def worker_in_process(
 @asynccontextmanager
 async def at_work(harness: WorkerHarness) -> AsyncIterator[Worker]:
     """Leaving drains, as SIGTERM does."""
-    dispatch = harness.app.dispatch = LocalDispatch(harness.database, clock=harness.now)
+    harness.app.places = FairPlaces(harness.app.places.total)  # a new process has all of them
+    dispatch = harness.app.dispatch = await open_dispatch(harness.app)
     harness.worker = worker = Worker(harness.app)
     task = asyncio.create_task(worker.run())
     try:
@@ -183,13 +188,14 @@ async def at_work(harness: WorkerHarness) -> AsyncIterator[Worker]:
     finally:
         await worker.drain()
         await task
-        dispatch.close()
+        await dispatch.close()
 
 
 @asynccontextmanager
 async def crashing(harness: WorkerHarness) -> AsyncIterator[Worker]:
     """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process."""
-    dispatch = harness.app.dispatch = LocalDispatch(harness.database, clock=harness.now)
+    harness.app.places = FairPlaces(harness.app.places.total)  # a new process has all of them
+    dispatch = harness.app.dispatch = await open_dispatch(harness.app)
     worker = Worker(harness.app)
     task = asyncio.create_task(worker.run())
     try:
@@ -197,7 +203,13 @@ async def crashing(harness: WorkerHarness) -> AsyncIterator[Worker]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        dispatch.close()
+        await dispatch.close()
+
+
+def polls_every(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """How often a worker looks for what no commit here has told of."""
+    for dispatch in (LocalDispatch, ProcrastinateDispatch):
+        monkeypatch.setattr(dispatch, "poll_seconds", seconds)
 
 
 def of_role(messages: Sequence[Message], role: Role) -> list[str]:

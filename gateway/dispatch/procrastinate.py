@@ -1,0 +1,254 @@
+"""Distributes runs over the processes on one PostgreSQL: a commit that makes work defers a job in its own transaction, and whoever has a place fetches
+it. The jobs are in `sessions/wakeups.py`.
+
+Who lives is told by heartbeats, which the bus gives: one row for each process, none for each run.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from sqlalchemy import Connection
+
+from gateway.context import App
+from gateway.observe.logging import get_logger
+from sessions import leases, runs, wakeups
+from sessions.db.bus import Bus
+from sessions.db.engine import record_touch, touch
+from sessions.errors import DatabaseUnavailable, StateError
+from sessions.records import Run, RunKind
+from sessions.runs import farewells
+from sessions.topics import FarewellBegun, Topic, Touch
+from sessions.wakeups import Wakeup
+
+log = get_logger(__name__)
+
+FULL_SECONDS = 0.1
+"""How long to wait for a place; calls without a session give theirs back without telling."""
+SOON_MS = 60_000
+"""A run that waits for a time no further away is looked at again then; what is later is found by `poll`."""
+STEADY_SECONDS = 8.0
+"""So long a process must have been connected before it calls others stalled: after an outage of the database nobody's heartbeat is fresh."""
+FAREWELLS = 64
+"""How many farewells one poll finds; the next poll finds more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fetched:
+    """A job that was fetched, and the run that it led to. None: there was nothing to do, before `again_at` at least."""
+
+    wakeup: Wakeup
+    run: Run | None
+    again_at: int | None = None
+
+
+class ProcrastinateDispatch:
+    """`serves`: it works on all keys but those of terminals; else only on those that are added."""
+
+    poll_seconds = 2.0
+    keep_alive_seconds = 2.0
+
+    def __init__(self, app: App, bus: Bus, worker: int, *, serves: bool) -> None:
+        self.app = app
+        self.worker = worker
+        self._bus = bus
+        self._serves = serves
+        self._queues: list[str] = []  # of terminals
+        self._jobs: dict[str, Wakeup] = {}  # by the run that each has led to
+        self._ended: list[int] = []  # jobs that the next fetch ends
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._fetching = asyncio.Lock()
+        self._claims = False
+        self._beside: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._stops = [
+            app.database.listen(self._on_own_commit, Topic.INBOX, Topic.FAREWELL, only_own=True),
+            app.database.listen(self._on_call, Topic.WORK, Topic.LOOK),
+        ]
+
+    @classmethod
+    async def open(cls, app: App, bus: Bus, *, serves: bool) -> Self:
+        """Registers this process as a worker, which owns its leases from now on."""
+        worker = await app.database.write(wakeups.register)
+        app.owner = leases.of_worker(worker)
+        bus.workers.add(worker)
+        bus.takes_work = bus.takes_work or serves
+        bus.open()
+        return cls(app, bus, worker, serves=serves)
+
+    async def close(self) -> None:
+        for stop in self._stops:
+            stop()
+        for task in self._beside:
+            task.cancel()
+        self._bus.workers.discard(self.worker)
+        with contextlib.suppress(StateError):  # whoever is gone without a word counts as stalled soon
+            await self.app.database.write(wakeups.unregister, self.worker)
+
+    def add_key(self, session_key: str) -> None:
+        self._queues.append(wakeups.queue_of(session_key))
+        self._wake.set()
+
+    # --- news ---
+
+    def _on_own_commit(self, _: frozenset[Touch]) -> None:
+        if self._serves and self.app.places.free <= self.app.places.total // 2:
+            self._call_others()
+        self._on_call(_)
+
+    def _call_others(self) -> None:
+        """Others take what this process has no place for. While it has, nobody else is made to look: each look costs a transaction."""
+        self._bus.publish(frozenset({Touch(Topic.WORK, "")}))
+
+    def _on_call(self, _: frozenset[Touch]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def notify(self, session_key: str) -> None:
+        self._run_beside(self.app.database.write(touch, Topic.INBOX, session_key))
+
+    def _run_beside(self, work: Awaitable[None]) -> None:
+        async def quietly() -> None:
+            with contextlib.suppress(StateError):  # `poll` finds it
+                await work
+
+        task = asyncio.create_task(quietly())
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def poll(self) -> None:
+        """Takes the jobs of processes that are gone, and finds work that has no job: what was put aside until now, what was lost."""
+        now, steady = self.app.clock(), self._bus.steady_since
+        may_rescue = steady is not None and time.monotonic() - steady >= STEADY_SECONDS
+        stalled, without = await self.app.database.read(self._look, now)
+        if not may_rescue:  # those that have ended in order are free at once
+            stalled = await self.app.database.read(wakeups.ended, stalled) if stalled else []
+        async with self._fetching:  # or a fetch that is under way would be taken for a lost one
+            known = [*self._ended, *(each.job for each in self._jobs.values())]
+            lost = await self.app.database.read(wakeups.lost, self.worker, known)
+            if lost:
+                await self.app.database.write(wakeups.rescue, lost, me=self.worker)
+        if stalled:
+            rescued = await self.app.database.write(wakeups.rescue, stalled)
+            log.warning("work.rescued", jobs=rescued)
+        if without:
+            await self.app.database.write(wakeups.defer, without)
+        self._wake.set()  # there may be jobs of which no word has come
+
+    def _look(self, conn: Connection, now: int) -> tuple[list[Wakeup], list[tuple[str, str | None]]]:
+        due = farewells.due(conn, now, FAREWELLS)
+        return wakeups.stalled(conn), wakeups.without_job(conn, runs.in_flight_now(conn, now), due)
+
+    # --- claims ---
+
+    async def claim(self) -> Run:
+        self._claims = True
+        try:
+            while True:
+                self._wake.clear()
+                # While it gives no heartbeats, what it takes would be taken away from it.
+                fetched = await self._fetch() if self._bus.steady_since is not None else None
+                if fetched is None:
+                    await self._wake.wait()
+                elif fetched.run is not None:
+                    return fetched.run
+                elif fetched.again_at is not None:
+                    pause = (fetched.again_at - self.app.clock()) / 1000
+                    self._loop.call_later(max(0.0, pause), self.notify, fetched.wakeup.session_key)
+        finally:
+            self._claims = False
+
+    async def _fetch(self) -> _Fetched | None:
+        while self.app.places.free <= 0:  # noqa: ASYNC110  # of places that calls without a session give back nobody tells
+            await asyncio.sleep(FULL_SECONDS)
+        async with self._fetching:
+            queues = list(self._queues)
+            if self._serves:
+                queues.append(wakeups.RUNS)
+            if self._serves and self.app.places.free > self.app.places.total // 4:
+                queues.append(wakeups.REST)
+            ended, self._ended = self._ended, []
+            # Shielded: a transaction that is under way commits even when this task is cancelled, and its run must not be lost.
+            taking = asyncio.ensure_future(self.app.database.write(self._fetch_and_claim, queues, ended))
+            try:
+                fetched = await asyncio.shield(taking)
+            except asyncio.CancelledError:
+                await self._return_fetched(taking, ended)
+                raise
+            except BaseException:
+                self._ended += ended
+                self._wake.set()
+                raise
+            if fetched is not None and fetched.run is not None:
+                self._jobs[fetched.run.id] = fetched.wakeup
+                self.app.places.enter(fetched.wakeup.group)
+            return fetched
+
+    async def _return_fetched(self, taking: "asyncio.Future[_Fetched | None]", ended: list[int]) -> None:
+        """Returns what was fetched while the caller was cancelled."""
+        try:
+            fetched = await taking
+        except (StateError, DatabaseUnavailable):  # the caller must see its cancellation, not this
+            self._ended += ended
+            return
+        if fetched is not None and fetched.run is not None:
+            await self.app.database.write(wakeups.finish, self.worker, [fetched.wakeup.job])
+            await self.give_back(fetched.run)
+
+    def _fetch_and_claim(self, conn: Connection, queues: Sequence[str], ended: Sequence[int]) -> _Fetched | None:
+        wakeups.finish(conn, self.worker, ended)
+        found = wakeups.fetch(conn, self.worker, queues) if queues else None
+        if found is None:
+            return None
+        now, owner = self.app.clock(), self.app.owner
+        if found.farewell is not None:
+            run = runs.claim_farewell(conn, found.farewell, owner, now, lease_ms=None)
+        else:
+            opening = self.app.resets.opening(found.session_key)
+            run = runs.claim(conn, found.session_key, owner, opening, now, lease_ms=None)
+            if run is not None:  # in the same transaction, so that the run begins with all that is there
+                runs.take_in_new_messages(conn, run, now, claimed_now=True)
+        if run is not None:
+            return _Fetched(wakeup=found, run=run)
+        wakeups.finish(conn, self.worker, [found.job])
+        waiting = runs.active(conn, found.session_key) if found.farewell is None else None
+        again_at = None if waiting is None or waiting.away_since is not None else waiting.wake_at
+        is_soon = again_at is not None and now < again_at <= now + SOON_MS
+        return _Fetched(wakeup=found, run=None, again_at=again_at if is_soon else None)
+
+    async def keep_alive(self, run_ids: Sequence[str]) -> None:  # noqa: ARG002  # one heartbeat is for all of them
+        self._bus.sign_of_life()
+
+    async def release(self, run: Run) -> None:
+        wakeup = self._jobs.pop(run.id, None)
+        if wakeup is None:
+            return
+        self.app.places.leave(wakeup.group)
+        self._ended.append(wakeup.job)
+        self._wake.set()
+        if not self._claims:  # nobody fetches any more
+            await self._finish_ended()
+
+    async def _finish_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        try:
+            await self.app.database.write(wakeups.finish, self.worker, ended)
+        except StateError as error:  # found by `poll`, here or elsewhere
+            log.debug("work.not_finished", error=str(error))
+
+    async def give_back(self, run: Run) -> None:
+        """Returns an unfinished run, so that the next process continues at once."""
+        await self.app.database.write(_give_back, run)
+        self._call_others()
+
+
+def _give_back(conn: Connection, run: Run) -> None:
+    runs.release(conn, run.id, run.fence)
+    if run.kind is RunKind.FAREWELL:
+        record_touch(conn, FarewellBegun.by(run.id, run.session_key))
+    else:
+        touch(conn, Topic.INBOX, run.session_key)

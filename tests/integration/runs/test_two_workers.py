@@ -1,0 +1,163 @@
+"""Two workers on one PostgreSQL: who takes what, what each hears of the other, and what becomes of one that stood still."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+
+from gateway.dispatch import procrastinate
+from gateway.runs.live import LiveEvent
+from sessions import runs
+from sessions.errors import LeaseLost
+from sessions.records import Run, RunStatus
+from tests.fakes.model_replies import Reply
+from tests.integration.runs.worker_in_process import (
+    KEY,
+    WorkerHarness,
+    at_work,
+    crashing,
+    polls_every,
+    queued,
+    worker_in_process,
+)
+
+SOON = 0.3
+"""What another worker does is heard of in this time."""
+
+
+class Gate:
+    """A model that has begun to answer and goes on when it may."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.reached.set()
+        await self.open.wait()
+
+
+@asynccontextmanager
+async def two(
+    home: Path, url: str, first: list[object], second: list[object]
+) -> AsyncIterator[tuple[WorkerHarness, WorkerHarness]]:
+    """Neither works yet."""
+    homes = [home / "a", home / "b"]
+    for each in homes:
+        each.mkdir()
+    async with (
+        worker_in_process(homes[0], first, url=url, working=False) as a,
+        worker_in_process(homes[1], second, url=url, working=False) as b,
+    ):
+        yield a, b
+
+
+async def test_what_one_has_no_place_for_the_other_takes_at_once_and_in_order(home, postgres_url, monkeypatch):
+    polls_every(monkeypatch, 3_600)
+    async with two(home, postgres_url, [], ["one", "two", "three"]) as (a, b), at_work(a), at_work(b):
+        for number in range(a.app.places.total):
+            a.app.places.enter(f"busy{number}")
+        began = time.monotonic()
+        waiting = [await a.accept(f"m{number}", **queued()) for number in range(3)]
+        await asyncio.gather(*(b.settled(each.run_id) for each in waiting if each.run_id))
+        async with asyncio.timeout(10):
+            while len([each for each in await b.transcript() if each[0] == "assistant"]) < 3:
+                await asyncio.sleep(0.01)
+        assert time.monotonic() - began < 5  # long before anybody looks by itself
+        said = [content for role, content in await b.transcript() if role == "user"]
+        assert said == ["m0", "m1", "m2"]
+        assert a.server.count == 0
+
+
+async def test_a_run_is_stopped_by_another_worker_and_its_words_are_seen_there(home, postgres_url):
+    gate = Gate()
+    async with two(home, postgres_url, [Reply(text="slowly told", before=gate)], []) as (a, b), at_work(b), at_work(a):
+        for number in range(b.app.places.total):
+            b.app.places.enter(f"busy{number}")
+        b.app.live.connect(b.database.bus)
+        a.app.live.connect(a.database.bus)
+        heard: list[LiveEvent] = []
+        b.app.live.listen("*", heard.append)
+        assert a.database.bus is not None
+        async with asyncio.timeout(10):
+            while a.database.bus.is_alone or a.database.bus.steady_since is None:
+                await asyncio.sleep(0.02)
+        run_id = (await a.accept("begin")).run_id
+        await gate.reached.wait()
+        began = time.monotonic()
+        await b.database.write(runs.stop, run_id, b.now())
+        async with asyncio.timeout(10):
+            while a.worker is None or a.worker.active:
+                await asyncio.sleep(0.005)
+        assert time.monotonic() - began < SOON + 1.0  # on a machine that does much else
+        async with asyncio.timeout(10):
+            while not heard or heard[-1].kind != "ended":
+                await asyncio.sleep(0.005)
+        assert heard[0].kind == "begun"
+        assert heard[0].run is not None
+        assert heard[0].run.session_key == KEY
+
+
+async def test_a_worker_that_stood_still_loses_its_run_once_and_can_write_no_more(home, postgres_url, monkeypatch):
+    monkeypatch.setattr(procrastinate, "STEADY_SECONDS", 0.0)
+    polls_every(monkeypatch, 0.1)
+    gate = Gate()
+    script = [Reply(text="too late", before=gate)]
+    async with two(home, postgres_url, script, ["in time", "next"]) as (a, b):
+        async with crashing(a):
+            run_id = (await a.accept("begin")).run_id
+            await gate.reached.wait()
+            for number in range(a.app.places.total):  # it takes nothing more
+                a.app.places.enter(f"busy{number}")
+            await a.database.write(_stop_heart, a)
+            async with at_work(b):
+                run = await b.settled(run_id)
+                assert (run.status, run.attempts, b.server.count) == (RunStatus.COMPLETED, 0, 1)
+                gate.open.set()  # it goes on, and knows of nothing
+                async with asyncio.timeout(10):
+                    while await a.database.read(_jobs_of, a):
+                        await asyncio.sleep(0.01)
+                await b.say("and then?")
+        assert [text for role, text in await b.transcript() if role == "assistant"] == ["in time", "next"]
+        with pytest.raises(LeaseLost):
+            await a.database.write(_write_as, run)
+
+
+def _stop_heart(conn: Connection, it: WorkerHarness) -> None:
+    bus, dispatch = it.database.bus, it.app.dispatch
+    assert bus is not None
+    assert isinstance(dispatch, procrastinate.ProcrastinateDispatch)
+    bus.workers.discard(dispatch.worker)
+    stopped = text("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '7 seconds' WHERE id = :id")
+    conn.execute(stopped, {"id": dispatch.worker})
+
+
+def _jobs_of(conn: Connection, it: WorkerHarness) -> int:
+    dispatch = it.app.dispatch
+    assert isinstance(dispatch, procrastinate.ProcrastinateDispatch)
+    query = text("SELECT count(*) FROM procrastinate_jobs WHERE worker_id = :id")
+    return conn.scalar(query, {"id": dispatch.worker}) or 0
+
+
+def _write_as(conn: Connection, run: Run) -> None:
+    runs.hand_over(conn, replace(run, fence=run.fence - 1), 0)
+
+
+async def test_a_drained_worker_hands_its_run_over_at_once(home, postgres_url, monkeypatch):
+    polls_every(monkeypatch, 3_600)
+    gate = Gate()
+    async with two(home, postgres_url, [Reply(text="too late", before=gate)], ["taken over"]) as (a, b), at_work(b):
+        for number in range(b.app.places.total):
+            b.app.places.enter(f"busy{number}")
+        async with at_work(a) as worker:
+            run_id = (await a.accept("begin")).run_id
+            await gate.reached.wait()
+            for number in range(b.app.places.total):
+                b.app.places.leave(f"busy{number}")
+            await worker.drain(0.01)
+        run = await b.settled(run_id)
+        assert (run.status, run.attempts, b.server.count) == (RunStatus.COMPLETED, 0, 1)
