@@ -160,6 +160,9 @@ class Bus:
 
     def _serve(self, conn: "psycopg.Connection[Any]") -> None:
         self.steady_since, beats_at = time.monotonic(), time.monotonic() + BEAT_SECONDS
+        conn.execute(
+            _NOTIFY, (_CHANNEL, [json.dumps({"from": self._id})])
+        )  # so that nobody takes itself for alone any more
         self._on_touched(_LOOK)  # what was told meanwhile was not heard
         poll = select.poll()
         for file in (conn.fileno(), self._wake_reads):
@@ -200,6 +203,7 @@ class Bus:
             return
         if sender == self._id:
             return
+        self.is_alone = False
         for event in events:  # first: a touch tells of a commit after them
             if self.on_live is not None:
                 self.on_live(event)
