@@ -108,6 +108,7 @@ class _PromptPlan:
     tools: Sequence[JSON]
     core: str
     left: int
+    small: bool
     shares: Shares
     kept_whole: frozenset[int] = frozenset()
     limits: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -195,6 +196,7 @@ def _plan(material: Material, own: Sequence[Message], measure: Measure, window: 
         tools=[*tools, *material.callers_tools],
         core=said,
         left=left,
+        small=window.is_small,
         shares=shares(left + new, window, new),
         kept_whole=frozenset(message.id for message in given),
         limits=limits,
@@ -243,21 +245,22 @@ def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
     blocks = [plan.core]
     if skills := newest_lines(material.skills, plan.shares.skills, measure.text):
         blocks.append("Skills that are saved here; view one before you use it:\n" + "\n".join(skills))
-    if notes := _notes(material, plan.shares.notes, measure):
+    if notes := _notes(material, plan.shares.notes, measure, small=plan.small):
         blocks.append(f"What you know (notes of yours, newest last):\n{notes}")
     if digest := whole_sentences(material.digest, plan.shares.digest, measure.text):
         blocks.append(f"What was talked about before: {digest}")
     return "\n\n".join(blocks)
 
 
-def _notes(material: Material, budget: int, measure: Measure) -> str:
+def _notes(material: Material, budget: int, measure: Measure, *, small: bool) -> str:
     """Returns the lines of the notes that fit. They are chosen once for all requests with the same notes and settings."""
-    made_for = (budget, measure.factor)
+    made_for = (budget, measure.factor, small)
     known: tuple[object, str] | None = material.derived.get("notes")
     if known is None or known[0] != made_for:
-        costs = {line.id: measure.text(line.text) + 1 for line in material.notes}
-        chosen = choose(material.notes, budget, costs)
-        known = material.derived["notes"] = (made_for, "\n".join(line.text for line in chosen))
+        texts = {each.id: each.short if small and each.short is not None else each.text for each in material.notes}
+        shown = [each for each in material.notes if texts[each.id]]
+        chosen = choose(shown, budget, {each.id: measure.text(texts[each.id]) + 1 for each in shown})
+        known = material.derived["notes"] = (made_for, "\n".join(texts[each.id] for each in chosen))
     return known[1]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, or_, select
 
+from sessions.clock import iso
 from sessions.db.schema import observations
 from sessions.db.sql import param
 from sessions.memory.observations import PINNED, render, replaced
@@ -23,12 +24,14 @@ STEP = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptNote:
-    """A note as a request shows it. `chosen`: it existed when the selection was last made."""
+    """A note as a request shows it. `chosen`: it existed when the selection was last made. `short`: what small models are shown instead,
+    without an older state, which they take for the present one; empty for a note that was replaced."""
 
     id: int
     text: str
     weight: int
     chosen: bool
+    short: str | None = None
 
 
 # Replaced notes count too: else each replacement would move the moment of the next selection.
@@ -64,9 +67,16 @@ def lines(conn: Connection, ns: str) -> list[PromptNote]:
             text=render(note, before.get(note.supersedes or 0)),
             weight=note.weight,
             chosen=note.id <= base,
+            short=_short(note),
         )
         for note in kept
     ]
+
+
+def _short(note: Observation) -> str | None:
+    if note.closed_by is not None:
+        return ""
+    return f"{render(note, None)} (changed on {iso(note.said_at)[:10]})" if note.supersedes else None
 
 
 def _read(conn: Connection, query: Select[Any], ns: str, **more: object) -> list[Observation]:

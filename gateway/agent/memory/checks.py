@@ -53,16 +53,23 @@ _SPEAKER_WORDS = frozenset(
 
 
 def checked(
-    notes: Sequence[FoldedNote], messages: Sequence[Message], candidates: Sequence[Observation]
+    notes: Sequence[FoldedNote],
+    messages: Sequence[Message],
+    candidates: Sequence[Observation],
+    *,
+    in_their_words: bool = False,
 ) -> list[NewObservation]:
-    """Returns the notes that pass the checks, corrected where necessary. `candidates`: the notes that may be replaced."""
+    """Returns the notes that pass the checks, corrected where necessary. `candidates`: the notes that may be replaced. `in_their_words`: a note
+    has to share a word with what was said, as those of a small model do."""
     by_id = {message.id: message for message in messages}
     numbers = {candidate.id for candidate in candidates}
-    found = (_checked(note, by_id, numbers) for note in notes)
+    found = (_checked(note, by_id, numbers, in_their_words=in_their_words) for note in notes)
     return [each for each in found if each is not None]
 
 
-def _checked(note: FoldedNote, by_id: dict[int, Message], candidates: set[int]) -> NewObservation | None:
+def _checked(
+    note: FoldedNote, by_id: dict[int, Message], candidates: set[int], *, in_their_words: bool
+) -> NewObservation | None:
     sources = _sources(note, by_id)
     text = " ".join(note.text.split())
     if not sources or text.endswith(("?", "？")):
@@ -81,7 +88,7 @@ def _checked(note: FoldedNote, by_id: dict[int, Message], candidates: set[int]) 
     told = " ".join(message.content or "" for message in sources)
     if not stems(cause) & stems(told) or cause == text:
         cause = ""
-    if _says_nothing(text, sources):
+    if _says_nothing(text, sources, in_their_words=in_their_words):
         return None
     text = without_secrets(text)  # after the comparison, for which it has to be in the words of the messages
     if not text.strip():
@@ -154,9 +161,11 @@ def _sentence(text: str, sources: Sequence[Message]) -> str:
     return max(sentences, key=lambda sentence: len(wanted & stems(sentence)), default="")
 
 
-def _says_nothing(text: str, sources: Sequence[Message]) -> bool:
+def _says_nothing(text: str, sources: Sequence[Message], *, in_their_words: bool) -> bool:
     """Returns whether the text has no word beside the names of who wrote it, or is a whole message of hardly more, as small models copy them."""
     said = stems(text) - stems(" ".join(map(speaker, sources)))
+    if in_their_words:
+        said &= stems(" ".join(message.content or "" for message in sources))
     copied = any(text == " ".join((message.content or "").split()) for message in sources)
     return len(said) < (2 if copied else 1)
 
@@ -180,8 +189,8 @@ def _is_in(said: str, text: str, *, first_word: bool) -> bool:
 
 
 def _holds(heard: str, value: str) -> bool:
-    """Returns whether the messages contain this value as a whole: 15 is not in 150, and 3.1 not in 3.11."""
-    return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|[.,]\d)", heard) is not None
+    """Returns whether the messages contain this value as a whole: 15 is not in 150, 3.1 not in 3.11, and 20 not in 2026-11-20."""
+    return re.search(rf"(?<![\w.-]){re.escape(value)}(?!\w|[.,]\d)", heard) is not None
 
 
 def _names(text: str, *, first_word: bool) -> Iterable[str]:

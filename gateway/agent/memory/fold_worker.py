@@ -286,7 +286,9 @@ class FoldWorker:
         self, material: FoldMaterial, read: _Read, began: int, usage: tuple[int, int], *, small: bool
     ) -> int | None:
         # In a thread: the checks compare every word of the notes with every message, and would block the loop.
-        found = await asyncio.to_thread(checked, read.notes, material.messages, material.candidates)
+        found = await asyncio.to_thread(
+            checked, read.notes, material.messages, material.candidates, in_their_words=small
+        )
         if small:
             found = await self._with_replaced(found, material)
         digest = None if read.digest is None else self._short(read.digest)

@@ -128,6 +128,9 @@ async def test_a_small_model_is_asked_for_less_and_about_older_notes_one_by_one(
         [note] = it.notes()
         old = it.database.read_now(memory.replaced, [note])[note.supersedes or 0]
         assert (note.text, old.text) == ("The rent goes up to 950 euros", "The rent is 900 euros")
+        before, line = it.database.read_now(memory.lines, NS)
+        assert ("900 euros" in line.text, before.short) == (True, "")
+        assert (line.short or "").endswith("fact: The rent goes up to 950 euros (changed on 2025-06-15)")
         [pair] = it.server.paired
         assert "900 euros\nNew note: The rent goes up" in pair["messages"][1]["content"]
         for body in it.server.folded:

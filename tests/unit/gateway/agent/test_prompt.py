@@ -84,6 +84,17 @@ def test_notes_and_digest_are_part_of_the_system_prompt():
     assert [message["role"] for message in messages] == ["system", "user"]
 
 
+def test_in_a_small_window_a_note_shows_the_present_state_alone():
+    changed = PromptNote(
+        id=3, text="Oslo (before: Bergen)", short="Oslo (changed on 2026-05-01)", weight=1, chosen=True
+    )
+    hello = history(("user", "hello"), run=0)
+    assert "(before: Bergen)" in built(hello, notes=[changed])[0]["content"]
+    small = built(hello, notes=[changed], window=Window(size=8_192))[0]["content"]
+    assert "Oslo (changed on 2026-05-01)" in small
+    assert "Bergen" not in small
+
+
 def test_the_bytes_before_the_recent_turns_are_the_same_for_ten_turns_without_a_fold():
     known = [
         PromptNote(id=number, text=f"o{number} fact {'x' * 60}", weight=1, chosen=number < 300) for number in range(400)

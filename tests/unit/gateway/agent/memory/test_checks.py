@@ -85,6 +85,7 @@ def test_what_was_said_is_kept_in_the_words_of_the_model() -> None:
         ("The meeting is on 2026-04-01", "The meeting is on 2026-05-01"),
         ("Ann and Boris share an office", "Ann shares her office with somebody"),
         ("Kafka replaced the old cache", "Redis replaced the old cache"),
+        ("Kept bees for 9 years", "We kept bees for years"),  # the day of the message is 2026-03-09
     ],
 )
 def test_a_number_or_name_that_nobody_said_makes_it_the_sentence_itself(text: str, said: str) -> None:

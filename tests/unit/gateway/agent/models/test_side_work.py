@@ -11,7 +11,7 @@ HELLO, FOLD = ModelRequest(messages=[{"role": "user", "content": "hello"}]), Mod
 
 
 @dataclass
-class SlowModel:
+class ModelForOne:
     """An endpoint whose first word takes so long, and longer beside a fold. Folds end when they are told to."""
 
     beside: float
@@ -40,9 +40,9 @@ async def begun(times: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def measured(beside: float) -> tuple[SlowModel, SideWork]:
+async def measured(beside: float) -> tuple[ModelForOne, SideWork]:
     """Two answers alone, two beside a fold."""
-    slow = SlowModel(beside)
+    slow = ModelForOne(beside)
     work = SideWork(clock=lambda: slow.now)
     model: Any = cast(Model, slow)
     for _ in range(2):
