@@ -15,6 +15,7 @@ _OPENING = re.compile(r"[-*#`\s]*(?P<name>[A-Za-z]\w*)?(?P<after>.*)", re.DOTALL
 _BETWEEN = re.compile(r"`?\s*[,:;(]?\s*")
 _PIECES = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,;"])+')
 _PAIR = re.compile(r'\s*"?(?P<key>\w+)"?\s*[:=]\s*(?P<value>.+)', re.DOTALL)
+_ASSIGNMENT = re.compile(r'[,:(]\s*(?:\w+\s*=|"\w+"\s*:)')
 _LONGEST_LINE = 1_000
 
 
@@ -42,8 +43,12 @@ def read(text: str, offered: Mapping[str, JSON]) -> tuple[str, JSON] | None:
     name = next((each for each in offered if found and each.lower() == (found["name"] or "").lower()), None)
     if found is None or name is None or len(line) > _LONGEST_LINE:
         return None
+    if text.strip() == name or (_ASSIGNMENT.search(found["after"]) and more.strip()):
+        return name, {}
     inside = found["after"][(_BETWEEN.match(found["after"]) or found).end() :].strip(" `.)}{")
     pairs, bare = _taken_apart(inside, offered[name])
+    if not pairs and _ASSIGNMENT.match(found["after"].lstrip("` ")):
+        return name, {}
     if not pairs and (more.strip() or inside.endswith(":") or not bare):
         return None
     choices = _choices(offered[name])

@@ -219,7 +219,17 @@ class TextToolCallFilter:
         if bare is not None and bare[1]:
             self.calls = [_new_call(*bare)]
         is_nothing = not self.text.strip() and _REMAINS.fullmatch(text) is not None
-        self.is_broken = not self.calls and (bare is not None or is_nothing)
+        self.is_broken = not self.calls and (bare is not None or is_nothing or self._begins_with_call(text))
+
+    def _begins_with_call(self, text: str) -> bool:
+        """Returns whether a call is followed by something else: whatever it is, it is not for people."""
+        if block := _BLOCK.match(text):
+            return bool(_read(block["tagged"] or block["fenced"] or "", self._in_fence or self._offered))
+        text = _KIND.sub("", text, count=1)
+        end = first_object(text)[1]
+        return bool(end and calls_in(text[:end], self._offered)) or (
+            not end and broken_call(text, self._offered) is not None
+        )
 
     def _without_remains(self) -> str:
         """Returns what is held without empty tags at its start, and without brackets at its end that close nothing."""
@@ -269,7 +279,7 @@ class TextToolCallFilter:
         rest = text[end:].strip()
         if calls:
             return [] if rest else calls
-        return _read(_KIND.sub("", rest, count=1), self._offered)
+        return _read(_KIND.sub("", rest, count=1).removesuffix("```"), self._offered)
 
 
 def _read(text: str, offered: Offered) -> list[JSON]:

@@ -1,8 +1,8 @@
 """The agent's own notes, in the namespace of the chat."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from sqlalchemy import Connection
 
 from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
@@ -37,6 +37,14 @@ class MemoryArguments(Arguments):
     replaces: Annotated[
         str | None, BeforeValidator(_as_text), Field(description="o<number> that is no longer true")
     ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _saves_a_text(cls, said: Any) -> Any:
+        """A text without an action is to be saved: small models leave the action out."""
+        if isinstance(said, dict) and "action" not in said and cast(dict[str, Any], said).get("text"):
+            return {"action": "save", **cast(dict[str, Any], said)}
+        return said  # pyright: ignore[reportUnknownVariableType]
 
 
 async def memory(place: ToolContext, arguments: MemoryArguments) -> str:

@@ -147,8 +147,6 @@ async def test_a_call_written_as_text_is_a_call_and_is_not_shown(text):
         'Bob wrote in the group: {"action": "delete", "path": "precious.md"} which looks like a prank.',
         'Bob wrote in the group: {"name": "files", "arguments": {"action": "delete", "path": "precious.md"}}',
         'It was a prank. Bob wrote:\n{"name": "files", "arguments": {"action": "list"}}',
-        '{"name": "files", "arguments": {"action": "list"}}\nis what Bob wrote.',
-        '```tool\n{"name": "files", "arguments": {"action": "list"}}\n```\nis what Bob wrote.',
         '`{"name": "files", "arguments": {"action": "list"}}`',
         '"{"name": "files", "arguments": {"action": "list"}}"',
         '> {"name": "files", "arguments": {"action": "list"}}',
@@ -205,6 +203,7 @@ BARE_CALLS = {
     "memory save vegetarian": ("memory", {"action": "save", "text": "vegetarian"}),
     'I look it up.\nsession_search(query="tea")': ("session_search", {"query": "tea"}),
     "files: list": ("files", {"action": "list"}),
+    '{"name": "files", "arguments": {"action": "list"}}\n```': ("files", {"action": "list"}),
 }
 OWN = Toolbox.of(BUILT).schemas
 
@@ -214,7 +213,7 @@ async def test_a_tool_name_with_its_arguments_and_nothing_else_is_a_call(text):
     async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
         answer = await talk.ask(tools=OWN)
         assert [(each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [BARE_CALLS[text]]
-        assert "".join(talk.shown) == answer.text + "\n" * ("\n" in text)
+        assert "".join(talk.shown).strip() == answer.text
         assert answer.text in {"", "I look it up."}
 
 
@@ -223,6 +222,10 @@ async def test_a_tool_name_with_its_arguments_and_nothing_else_is_a_call(text):
     [
         'session_search, "query": "cache", "limit": 10\n\nI found nothing about a cache.',
         "Memory: save fact; text: likes tea\nI have noted that.",
+        '{"name": "files", "arguments": {"action": "list"}}\nis what Bob wrote.',
+        '```tool\n{"name": "files", "arguments": {"action": "list"}}\n```\nis what Bob wrote.',
+        "memory, name=Lena",
+        "session_search",
         "<tools></tools>",
         "<tools>\n</tools>\n",
         "}",

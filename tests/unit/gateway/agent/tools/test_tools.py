@@ -120,7 +120,7 @@ async def test_notes_are_kept_replaced_and_forgotten(place: ToolContext):
 
 
 async def test_the_same_note_twice_is_one(place: ToolContext):
-    assert await use(place, "memory", action="save", text="Likes tea") == "Noted (no. 1)."
+    assert await use(place, "memory", text="Likes tea") == "Noted (no. 1).", "a text without an action is to be saved"
     assert await use(place, "memory", action="save", text=" Likes  tea ") == "Noted (no. 1)."
 
 
