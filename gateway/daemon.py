@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import shutil
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
@@ -34,10 +35,13 @@ from gateway.scheduler.reset_explanation import due_now
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking
 from gateway.texts import format_short_time, say
+from sessions import audit
 
 log = get_logger(__name__)
 
 LEAST_FREE_BYTES = 100 * 2**20
+_SAME_CHANGE_MS = 600_000
+_LONGEST_LIST = 500
 _NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 
 
@@ -63,10 +67,21 @@ class Serving:
         self.app.metrics.config_reloaded(taken=True)
         was_refused = self.app.reloads.last_refused is not None
         self.app.reloads.taken()
+        await self._record(changes)
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
         log.info("config.reloaded", changed=[change.path for change in changes], meaning=meaning, after_restart=late)
         again = ["The configuration is good again."] if was_refused else []
         return [*again, *meaning, *await self.chats.lines(started)]
+
+    async def _record(self, changes: Sequence[Change]) -> None:
+        """Records which keys were changed, never to what. Several daemons that read the same change record it once."""
+        if not changes:
+            return
+        now, paths = self.app.clock(), [change.path for change in changes]
+        told = "\n".join(f"{change.path}\0{change.old}\0{change.new}" for change in changes)
+        once = f"config:{hashlib.sha256(told.encode()).hexdigest()}:{now // _SAME_CHANGE_MS}"
+        act = now, "config.yaml", "config.changed", ", ".join(paths)[:_LONGEST_LIST]
+        await self.app.database.write(audit.record, *act, once=once)
 
     async def _resets_more(self, changes: Sequence[Change], loaded: Loaded) -> list[str]:
         """Returns what a change of the reset policies means for open conversations, in one line for each changed key."""

@@ -10,7 +10,7 @@ from gateway.attachments import outgoing_files
 from gateway.attachments.inbox_files import INBOX
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import inbox, memory, outbox, processes, responses, store
+from sessions import audit, inbox, memory, outbox, processes, responses, store
 from sessions.db import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.errors import Busy
@@ -122,9 +122,15 @@ class Maintenance:
         kept, now = self.app.config.retention, self.app.clock()
         if kept.outbox_days:
             await self._in_rounds(outbox.prune, now - kept.outbox_days * DAY_MS)
+        if kept.audit_days:
+            await self._in_rounds(audit.prune, now - kept.audit_days * DAY_MS)
         if kept.sessions_days:
             old = await self.app.database.read(store.ended_before, now - kept.sessions_days * DAY_MS)
-            gone = await asyncio.to_thread(erase, self.app.home, self.app.database, old) if old else 0
+            gone = (
+                await asyncio.to_thread(erase, self.app.home, self.app.database, old, by="retention", now=now)
+                if old
+                else 0
+            )
             if gone:
                 log.info("sessions.pruned", count=gone, older_than_days=kept.sessions_days)
         if kept.files_days:
@@ -144,7 +150,9 @@ class Maintenance:
         except Busy:
             return False
         if orphans:
-            await asyncio.to_thread(erase, self.app.home, self.app.database, orphans)
+            await asyncio.to_thread(
+                erase, self.app.home, self.app.database, orphans, by="retention", now=self.app.clock()
+            )
         return True
 
     async def close(self) -> None:

@@ -71,15 +71,18 @@ def open_of(conn: Connection, run_id: str) -> Ask | None:
     return Ask.from_row(row) if row else None
 
 
-def answer(conn: Connection, ask: Ask, text: str, by: str, now: int, *, approved: bool | None = None) -> None:
-    """Stores the answer. `approved`: the decision about an approval; None: the text decides."""
+def answer(
+    conn: Connection, ask: Ask, text: str, by: str, now: int, *, approved: bool | None = None, who: str | None = None
+) -> None:
+    """Stores the answer. `by`: the name that people read. `who`: the same person in the audit, where that is another text. `approved`: the
+    decision about an approval; None: the text decides."""
     if ask.kind is AskKind.QUESTION:
         approved = None
     elif approved is None:
         approved = says_yes(text)
     if ask.kind is AskKind.APPROVAL:
         action = "approval.approved" if approved else "approval.denied"
-        audit.record(conn, now, by, action, about(ask), ask.tool, once=f"{about(ask)}:decided")
+        audit.record(conn, now, who or by, action, about(ask), ask.tool, once=f"{about(ask)}:decided")
     conn.execute(
         update(asks)
         .where(asks.c.id == ask.id, asks.c.answered_at.is_(None))

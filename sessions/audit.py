@@ -1,14 +1,28 @@
-"""Who decided what: one row for each decision, written in the transaction of the act. Never the text of a message."""
+"""Who decided, changed or deleted what: one row for each act, written in its own transaction. Never the text of a message.
 
-from sqlalchemy import Connection, insert, select
+`who` is a name of `people`, `<platform>:<id>`, `key:<name>`, `cli:<user>`, or what acts by itself, such as `retention`.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert, select
 
 from sessions.db.schema import audit
 from sessions.db.sql import insert_once
+from sessions.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow(Record):
+    at: int
+    who: str
+    action: str
+    about: str
+    detail: str
 
 
 def record(conn: Connection, now: int, who: str, action: str, about: str, detail: str = "", *, once: str = "") -> None:
-    """Stores the decision. `action`: such as `approval.approved`. `about`: what was decided on. `once`: a key under which it is stored only
-    once."""
+    """Stores the act. `action`: such as `approval.approved`. `about`: what it was done to. `once`: a key under which it is stored only once."""
     values = {"at": now, "who": who, "action": action, "about": about, "detail": detail, "dedup_key": once or None}
     if once:
         insert_once(conn, audit, values)
@@ -16,7 +30,27 @@ def record(conn: Connection, now: int, who: str, action: str, about: str, detail
         conn.execute(insert(audit), values)
 
 
+def listing(
+    conn: Connection, *, since: int | None = None, who: str | None = None, action: str | None = None, limit: int = 1_000
+) -> list[AuditRow]:
+    """Returns the newest acts, the oldest of them first. `action`: whole, or the part before its dot."""
+    query = select(audit).order_by(audit.c.id.desc()).limit(limit)
+    if since is not None:
+        query = query.where(audit.c.at >= since)
+    if who is not None:
+        query = query.where(audit.c.who == who)
+    if action is not None:
+        query = query.where(audit.c.action == action if "." in action else audit.c.action.startswith(f"{action}."))
+    return [AuditRow.from_row(row) for row in conn.execute(query).mappings()][::-1]
+
+
 def actions(conn: Connection, about: str) -> list[tuple[str, str]]:
     """Returns who did what about this, the oldest first."""
     rows = conn.execute(select(audit.c.who, audit.c.action).where(audit.c.about == about).order_by(audit.c.id))
     return [(who, action) for who, action in rows]
+
+
+def prune(conn: Connection, before: int, limit: int) -> int:
+    """Deletes acts from before this time, and returns how many."""
+    old = select(audit.c.id).where(audit.c.at < before).order_by(audit.c.at).limit(limit)
+    return conn.execute(delete(audit).where(audit.c.id.in_(old))).rowcount

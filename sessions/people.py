@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, delete, exists, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
-from sessions import meta, outbox
+from sessions import audit, meta, outbox
 from sessions.db.engine import touch
 from sessions.db.schema import aliases, messages, pairings, people, sessions
 from sessions.db.schema import meta as values
@@ -138,9 +138,10 @@ def approve(conn: Connection, code: str, now: int) -> tuple[Person, Route]:
     return admit(conn, row.platform, row.user_id, row.name, now), Route.from_json(row.address)
 
 
-def let_in(conn: Connection, code: str, now: int, welcome: Content) -> Person:
-    """As `approve`; the person is told."""
+def let_in(conn: Connection, code: str, now: int, welcome: Content, *, by: str) -> Person:
+    """As `approve`; the person is told, and the audit who let them in."""
     person, route = approve(conn, code, now)
+    audit.record(conn, now, by, "person.let_in", f"{person.platform}:{person.user_id}")
     key = f"paired:{person.platform}:{person.user_id}:{now}"
     outbox.put(conn, route, welcome, now, dedup_key=key, session_key="")
     return person
@@ -185,6 +186,14 @@ def revoke(conn: Connection, user: str) -> list[Person]:
         conn.execute(delete(people).where(people.c.platform == person.platform, people.c.user_id == person.user_id))
         touch(conn, Topic.PEOPLE, person.platform)
     return found
+
+
+def shut_out(conn: Connection, user: str, now: int, *, by: str) -> list[Person]:
+    """As `revoke`; the audit has who did it."""
+    gone = revoke(conn, user)
+    for person in gone:
+        audit.record(conn, now, by, "person.revoked", f"{person.platform}:{person.user_id}")
+    return gone
 
 
 def is_paired(conn: Connection, platform: str, user_id: str) -> bool:

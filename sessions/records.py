@@ -236,6 +236,7 @@ class Run(Record):
     wake_at: int | None
     preview: str | None
     noted: tuple[str, ...]
+    who: str | None = None  # whose usage it counts as
     away_since: int | None = None
     # how long nobody had worked on it when it was claimed
     away_ms: int = field(default=0, metadata={"no_column": True})
@@ -273,7 +274,7 @@ class InboxOutcome(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxRow(Record):
     """What came in. `messages` is what goes into the journal; `options` is for the run that a queued row starts. `changed`: the id of what
-    a request has made. `ask`: the question that the row has answered.
+    a request has made. `ask`: the question that the row has answered. `who`: the person or key that has sent it, as usage counts them.
     """
 
     dedup_key: str
@@ -282,6 +283,7 @@ class InboxRow(Record):
     options: CallOptions = field(default_factory=CallOptions)
     ask: int | None = None
     changed: str | None = None
+    who: str | None = None
     kind: InboxKind = InboxKind.MESSAGE
     mode: InboxMode = InboxMode.TAKE_IN
     route: Route | None = None
@@ -294,18 +296,18 @@ class InboxRow(Record):
 
     @classmethod
     def from_row(cls, row: "RowMapping", **instead: Any) -> Self:
-        # `ask` and `changed` stand among the options. An empty body means that everything was taken out.
+        # `ask`, `changed` and `who` stand among the options. An empty body means that everything was taken out.
         body: dict[str, Any] = row["body"] or {}
         stored: dict[str, Any] = body.get("options") or {}
-        known = {"ask": stored.get("ask"), "changed": stored.get("changed")}
+        known = {name: stored.get(name) for name in ("ask", "changed", "who")}
         said = body.get("messages")
         messages = codec.shaped(tuple[Message, ...], said) if said else ()
         options = codec.shaped(CallOptions, stored) if stored else CallOptions()
         return super(InboxRow, cls).from_row(row, messages=messages, options=options, **known, **instead)
 
     def body(self) -> dict[str, Any]:
-        """Returns what is stored of `messages`, `options`, `ask` and `changed`."""
-        more = {"ask": self.ask, "changed": self.changed}
+        """Returns what is stored of `messages`, `options`, `ask`, `changed` and `who`."""
+        more = {"ask": self.ask, "changed": self.changed, "who": self.who}
         options = self.options.to_stored() | {name: value for name, value in more.items() if value is not None}
         if not self.messages and not options:
             return {}

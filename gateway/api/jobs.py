@@ -22,10 +22,10 @@ from gateway.api.http.parsing import as_integer
 from gateway.api.openai.agent_calls import HEADER, session_id
 from gateway.api.threads.deployments import deployment_named
 from gateway.api.threads.schemas import DeploymentId, ThreadId, Time
-from sessions import deployments, jobs
+from sessions import audit, deployments, jobs
 from sessions.clock import iso
 from sessions.errors import Invalid, NotFound
-from sessions.jobs import Job, Slot
+from sessions.jobs import Job, JobAction, Slot
 from sessions.jobs.delivery import destination, require_target
 from sessions.jobs.making import MAX_NAME, MAX_PROMPT, require_repeat
 from sessions.keys import InvalidKey, SessionKey
@@ -215,7 +215,7 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
         raise invalid(str(error), code="bad_job") from None
     limits = app.job_limits()
     try:
-        return await _change_once(call, lambda conn, _: jobs.create(conn, new, limits=limits).id)
+        return await _change_once(call, lambda conn, _: jobs.create(conn, new, who=call.key.account, limits=limits).id)
     except Invalid as error:
         raise ApiError(409, str(error), code="too_many_jobs") from None
 
@@ -223,6 +223,10 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
 async def _change_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
     """Changes a job once, however often the request is repeated, and returns the job."""
     return _answer(await call.server.app.database.read(jobs.get, await run_once(call, change)))
+
+
+async def _act_once(call: ApiCall[Any, Any], job: Job, action: JobAction) -> EndpointAnswer:
+    return await _change_once(call, lambda conn, now: jobs.act(conn, job.id, action, now, call.key.account).id)
 
 
 async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[str, Any]:
@@ -306,10 +310,12 @@ async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
 
     def change(conn: Connection) -> Job:
         """Changes the columns, then resumes or pauses the job. All of it happens or nothing."""
-        changed = jobs.change(conn, job.id, values, now)
+        changed, who = jobs.change(conn, job.id, values, now), call.key.account
+        if values:
+            audit.record(conn, now, who, "job.changed", f"job:{job.id}", ", ".join(sorted(values)))
         if sent.get("enabled") is None:
             return changed
-        return jobs.resume(conn, job.id, now) if sent["enabled"] else jobs.pause(conn, job.id)
+        return jobs.act(conn, job.id, JobAction.RESUME if sent["enabled"] else JobAction.PAUSE, now, who)
 
     try:
         zone, schedule = require_zone(sent.get("timezone") or job.timezone), job.schedule
@@ -336,7 +342,8 @@ async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
 )
 async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return _answer(await call.server.app.database.write(jobs.remove, job.id))
+    app, who = call.server.app, call.key.account
+    return _answer(await app.database.write(jobs.act, job.id, JobAction.DELETE, app.clock(), who))
 
 
 @endpoint(
@@ -351,7 +358,7 @@ async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 )
 async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return await _change_once(call, lambda conn, _: jobs.pause(conn, job.id).id)
+    return await _act_once(call, job, JobAction.PAUSE)
 
 
 @endpoint(
@@ -367,7 +374,7 @@ async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 async def resume_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
     try:
-        return await _change_once(call, lambda conn, now: jobs.resume(conn, job.id, now).id)
+        return await _act_once(call, job, JobAction.RESUME)
     except Invalid as error:
         raise ApiError(409, str(error), code="nothing_to_come") from None
 
@@ -384,7 +391,7 @@ async def resume_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 )
 async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return await _change_once(call, lambda conn, now: jobs.run_soon(conn, job.id, now).id)
+    return await _act_once(call, job, JobAction.RUN)
 
 
 @endpoint(

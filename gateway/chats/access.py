@@ -3,7 +3,7 @@ silence; nothing of what they say is kept.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from adapters.registry import manifest
-from gateway.commands import Parsed
+from gateway.commands import ChatAccount, Parsed
+from gateway.config.sections import PersonSection
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from sessions import people
+from sessions import audit, people
 from sessions.keys import Address, ChatKind, DmScope, KeyRules, Sender, SessionKey
 from sessions.messages import Inbound, InboundKind
+from sessions.spending import NO_LIMIT, DayLimit
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
@@ -26,7 +28,8 @@ ANYBODY = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRules:
-    """What the configuration of one platform says about access."""
+    """What the configuration of one platform says about access. `people`: the section of each id; None: nobody is named, and whoever has
+    access may approve. `day_limit`: of each person who has no other."""
 
     allowed_users: frozenset[str] = frozenset()
     first_allowed: str | None = None
@@ -37,6 +40,11 @@ class AccessRules:
     group_sessions_per_user: bool = False
     thread_sessions: bool = False
     pair_strangers: bool = True
+    people: Mapping[str, PersonSection] | None = None
+    day_limit: DayLimit = NO_LIMIT
+
+    def person(self, user_id: str) -> PersonSection | None:
+        return (self.people or {}).get(user_id)
 
 
 def access_rules(config: "Config", platform: str) -> AccessRules:
@@ -55,7 +63,16 @@ def access_rules(config: "Config", platform: str) -> AccessRules:
         group_sessions_per_user=section.group_sessions_per_user,
         thread_sessions=section.thread_sessions,
         pair_strangers=section.unknown_users == "pair",
+        people=_people(config, platform) if config.people else None,
+        day_limit=DayLimit(messages=config.limits.person_messages_per_day, tokens=config.limits.person_tokens_per_day),
     )
+
+
+def _people(config: "Config", platform: str) -> Mapping[str, PersonSection]:
+    """Returns who has which id on this platform."""
+    normal = manifest(platform).normal_user_id
+    pairs = [(each.partition(":"), person) for person in config.people for each in person.ids]
+    return {normal(user): person for (where, _, user), person in pairs if where == platform}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +114,20 @@ class ChatAccess:
         return AccessDecision.ALLOWED if allowed else AccessDecision.PRESENT
 
     def is_allowed(self, sender: Sender) -> bool:
-        return self._among(sender.id, self.rules.allowed_users) or sender.id in self.paired.users
+        if self._among(sender.id, self.rules.allowed_users) or sender.id in self.paired.users:
+            return True
+        person = self.rules.person(sender.id)
+        return person is not None and bool(person.scopes)
+
+    def account(self, platform: str, sender: Sender) -> ChatAccount:
+        """Returns as whom this sender is counted, and what they may do beyond talking."""
+        person, limit = self.rules.person(sender.id), self.rules.day_limit
+        if person is None:
+            may = self.rules.people is None or sender.id == self.owner
+            return ChatAccount(who=f"{platform}:{sender.id}", may_approve=may, limit=limit)
+        own = DayLimit(messages=person.messages_per_day or limit.messages, tokens=person.tokens_per_day or limit.tokens)
+        may = sender.id == self.owner or not {"approve", "admin"}.isdisjoint(person.scopes)
+        return ChatAccount(who=person.name, may_approve=may, limit=own)
 
     @staticmethod
     def _among(wanted: str, allowed: Iterable[str]) -> bool:
@@ -159,4 +189,7 @@ def redeem_owner_code(conn: Connection, inbound: Inbound, code: str, now: int) -
     platform, sender = inbound.address.platform, inbound.sender
     # Cut: a code has nine characters, and whatever a stranger sends is looked up.
     owner = people.redeem_owner_code(conn, platform, code[:16], sender.id, sender.name, now)
-    return say("people.owner", name=sender.name) if owner is not None else ""
+    if owner is None:
+        return ""
+    audit.record(conn, now, f"{platform}:{sender.id}", "owner.claimed", platform)
+    return say("people.owner", name=sender.name)

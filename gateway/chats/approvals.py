@@ -75,17 +75,18 @@ def decide(conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bo
         log.warning("auth.denied", user_id=inbound.sender.id, ask=ask.id, reason="a button of another chat")
         return None
     if ask.kind is AskKind.APPROVAL and not allowed:
-        asks.refuse(conn, ask, chat.user, "not allowed to decide", chat.now)
+        asks.refuse(conn, ask, chat.account.who, "not allowed to decide", chat.now)
         return say("people.not_allowed")
     approved = choice == "y" if ask.kind is AskKind.APPROVAL else None
     if approved is not None:
         answer = "yes" if approved else "no"
     else:
         answer = ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice
-    if runs.answer(conn, ask.run_id, answer, chat.user, chat.now, ask_id=ask.id, approved=approved):
+    who = chat.account.who
+    if runs.answer(conn, ask.run_id, answer, chat.user, chat.now, ask_id=ask.id, approved=approved, who=who):
         return ""
     # Somebody else has decided already, or the run has ended.
-    asks.refuse(conn, ask, chat.user, "decided or over before", chat.now)
+    asks.refuse(conn, ask, chat.account.who, "decided or over before", chat.now)
     if ask.answered_at is None or not ask.answered_by:
         return say("ask.nothing")
     return say("ask.already", who=ask.answered_by, when=chat.format_time(ask.answered_at))

@@ -21,15 +21,16 @@ from gateway.chats.access import (
 )
 from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
-from gateway.commands import DECIDING, ChatContext, Parsed, execute, find, parse
+from gateway.commands import ChatAccount, ChatContext, Command, Parsed, execute, find, parse
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import BLANK_LETTERS, as_quoted, escape_speaker_marks
-from sessions import asks, inbox, outbox, overheard, people, runs
+from sessions import asks, inbox, outbox, overheard, people, runs, spending
+from sessions.clock import iso
 from sessions.keys import Address, ChatKind, DmScope, SessionKey
 from sessions.messages import Content, Inbound, InboundKind, Quote
-from sessions.records import Ask, AskKind, InboxRow, Message, Route, RunStatus
+from sessions.records import Ask, AskKind, InboxRow, Message, Route, Run, RunStatus
 from sessions.runs import Accepted
 from sessions.topics import Topic
 
@@ -192,7 +193,10 @@ class Intake:
     def _take(self, conn: Connection, inbound: Inbound, access: ChatAccess, verdict: AccessDecision) -> IntakeResult:
         """Takes one event in."""
         first = first_known(conn, inbound)
-        chat = self._context(inbound, access.key(first.address, first.sender))
+        account = access.account(
+            inbound.address.platform, first.sender if access.rules.person(first.sender.id) else inbound.sender
+        )
+        chat = self._context(inbound, access.key(first.address, first.sender), account)
         allowed = verdict is AccessDecision.ALLOWED
         active = runs.active(conn, chat.session_key)
         waits = active is not None and active.status is RunStatus.WAITING
@@ -205,7 +209,7 @@ class Intake:
                 overheard.add(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
             return IntakeResult(outcome=IntakeOutcome.OVERHEARD)
         if inbound.kind is InboundKind.TAP:
-            answer = decide(conn, inbound, chat, allowed=allowed)
+            answer = decide(conn, inbound, chat, allowed=allowed and account.may_approve)
             if answer and inbound.tap_id:  # its acknowledgement can say it
                 return IntakeResult(outcome=IntakeOutcome.TAKEN, told=answer)
             self._reply(conn, inbound, chat, answer or "")
@@ -221,7 +225,7 @@ class Intake:
         self._command(conn, inbound, chat, parsed, allowed=allowed)
         return IntakeResult(outcome=IntakeOutcome.TAKEN)
 
-    def _context(self, inbound: Inbound, key: SessionKey) -> ChatContext:
+    def _context(self, inbound: Inbound, key: SessionKey, account: ChatAccount) -> ChatContext:
         wait_ms = MORE_MS if inbound.album or inbound.cut_off else 0
         return ChatContext(
             key=key,
@@ -232,12 +236,13 @@ class Intake:
             timezone=self.app.timezone,
             default_model=self.app.chosen.name,
             platform_title=title_of,
+            account=account,
         )
 
     def _message(self, conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bool = True) -> IntakeResult:
-        if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
+        if (refusal := self._refusal(conn, inbound, chat)) is not None:
             return IntakeResult(outcome=self._refuse(conn, inbound, chat, refusal))
-        waiting = waiting_for(conn, inbound, chat, allowed=allowed)
+        waiting = waiting_for(conn, inbound, chat, allowed=allowed and chat.account.may_approve)
         answers = waiting is None or waiting.answered
         messages = _messages(conn, inbound, chat, waiting.ask if waiting and answers else None)
         accepted = _accept(conn, chat, inbound.dedup_key, messages, answers=answers)
@@ -251,16 +256,18 @@ class Intake:
             return IntakeResult(outcome=IntakeOutcome.JOINED, run_id=accepted.run_id)
         return IntakeResult(outcome=IntakeOutcome.TAKEN)
 
-    def _refusal(self, conn: Connection, inbound: Inbound, session_key: str) -> str | None:
+    def _refusal(self, conn: Connection, inbound: Inbound, chat: ChatContext) -> str | None:
         limits = self.app.config.limits
         size = len(inbound.text.encode("utf-8", "replace"))
         if size > limits.message_bytes:
             return say("limits.too_long", size=f"{size // 1024} kB", limit=f"{limits.message_bytes // 1024} kB")
         if not inbound.text and not inbound.attachments:
             return say("limits.kind_unknown")
-        if (count := inbox.count_unread(conn, session_key)) >= limits.queue_per_chat:
+        if (count := inbox.count_unread(conn, chat.session_key)) >= limits.queue_per_chat:
             return say("limits.queue_full", count=count)
-        return None
+        who, limit = chat.account.who, chat.account.limit
+        reached = spending.limit_reached(conn, iso(chat.now)[:10], who, limit, chat.now)
+        return None if reached is None else say(f"limits.day_{reached}", limit=f"{getattr(limit, reached):,}")
 
     def _refuse(self, conn: Connection, inbound: Inbound, chat: ChatContext, refusal: str) -> IntakeOutcome:
         """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become a flood of replies."""
@@ -280,15 +287,22 @@ class Intake:
         elif parsed.name == START:
             first = people.first_address(conn, inbound.address)
             self._put(conn, chat, Content(text=say("people.group_hello")), _hello_key(first))
-        elif command is not None and not allowed and command.is_for_allowed(parsed.argument, at_work=at_work):
-            if active is not None and command.name in DECIDING and (ask := asks.open_of(conn, active.id)) is not None:
-                asks.refuse(conn, ask, chat.user, "not allowed to decide", chat.now)
-            self._reply(conn, inbound, chat, say("people.not_allowed"))
+        elif (command is not None and not allowed and command.is_for_allowed(parsed.argument, at_work=at_work)) or (
+            command is not None and command.decides and not chat.account.may_approve
+        ):
+            self._refuse_command(conn, inbound, chat, command, active)
         else:
             self._reply(conn, inbound, chat, execute(conn, chat, parsed))
             if command is not None and command.begins and parsed.argument:
                 key = f"{inbound.dedup_key}:words"  # the event's own key is that of the command
                 self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
+
+    def _refuse_command(
+        self, conn: Connection, inbound: Inbound, chat: ChatContext, command: Command, active: Run | None
+    ) -> None:
+        if active is not None and command.decides and (ask := asks.open_of(conn, active.id)) is not None:
+            asks.refuse(conn, ask, chat.account.who, "not allowed to decide", chat.now)
+        self._reply(conn, inbound, chat, say("people.not_allowed"))
 
     def _reply(self, conn: Connection, inbound: Inbound, chat: ChatContext, answer: str) -> None:
         if answer:
@@ -305,7 +319,7 @@ class Intake:
         """
         if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
             return IntakeOutcome.IGNORED
-        if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
+        if (refusal := self._refusal(conn, inbound, chat)) is not None:
             return self._refuse(conn, inbound, chat, refusal)
         message = inbox_message(inbound)
         if inbox.amend(conn, chat.session_key, inbound.message_id, message.content or ""):
@@ -385,7 +399,7 @@ def _accept(
     conn: Connection, chat: ChatContext, dedup_key: str, messages: list[Message], *, answers: bool = True
 ) -> Accepted:
     key, route = chat.session_key, chat.route
-    new = InboxRow(dedup_key=dedup_key, session_key=key, messages=messages, route=route)
+    new = InboxRow(dedup_key=dedup_key, session_key=key, messages=messages, route=route, who=chat.account.who or None)
     return runs.accept(conn, new, chat.opening, chat.now, answers=answers)
 
 

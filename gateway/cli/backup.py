@@ -17,13 +17,13 @@ from typing import Any
 
 import click
 
-from gateway.cli.base import Cli, pass_cli
+from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import DATABASE, opened
 from gateway.cli.output import Failed, Wrong
 from gateway.config.sources import database_url
 from gateway.home import check_home, is_used
 from gateway.texts import counted
-from sessions import meta
+from sessions import audit, meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database
 from sessions.restored import hold_back, rename_home
@@ -232,6 +232,7 @@ def _settle(found: Path, was_in: str, home: Path) -> int:
     try:
         if was_in and Path(was_in) != home.resolve():
             database.write_now(rename_home, Path(was_in), home.resolve())
+        database.write_now(audit.record, now_ms(), operator(), "home.restored", was_in or str(home))
         return database.write_now(hold_back, now_ms())
     finally:
         database.close()

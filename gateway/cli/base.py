@@ -1,6 +1,7 @@
 """What every command is given, the home and the environment; commands are imported when they are called, and each takes `--home`."""
 
 import difflib
+import getpass
 import importlib
 import os
 import re
@@ -26,6 +27,19 @@ class Cli:
 
 
 pass_cli = click.make_pass_decorator(Cli)
+
+
+def operator() -> str:
+    """Returns how the audit names whoever calls this command."""
+    return f"cli:{user_name()}"
+
+
+def user_name() -> str:
+    """Returns the name of whoever sits at this terminal."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without an entry, as in containers
+        return "terminal"
 
 
 def program() -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.base import Cli, pass_cli
+from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import completing, existing_database, job_ids, opened
 from gateway.cli.output import as_json
 from gateway.texts import clean, one_line
@@ -106,7 +106,7 @@ def add(
         now=now_ms(),
     )
     with opened(cli) as database:
-        job = database.write_now(store.create, new, limits=store.JobLimits(total=config.limits.jobs))
+        job = database.write_now(store.create, new, who=operator(), limits=store.JobLimits(total=config.limits.jobs))
     click.echo(_line(job))
     for moment in job.moments.upcoming(now_ms()):
         click.echo(f"  {_moment(moment, job)}")
@@ -120,15 +120,7 @@ def _changing(name: str, about: str, said: str) -> None:
     def command(cli: Cli, job_id: str) -> None:
         with opened(cli) as database:
             job = _find(database, job_id)
-            match name:
-                case "pause":
-                    database.write_now(store.pause, job.id)
-                case "resume":
-                    database.write_now(store.resume, job.id, now_ms())
-                case "run":
-                    database.write_now(store.run_soon, job.id, now_ms())
-                case _:
-                    database.write_now(store.remove, job.id)
+            database.write_now(store.act, job.id, store.JobAction(name), now_ms(), operator())
         click.echo(said.format(name=one_line(job.name)))
 
     _ = command

@@ -36,6 +36,11 @@ COMMANDS = {
         name="dashboard",
         help="Print a link that signs a browser in to the page of the gateway.",
     ),
+    "audit": Later(
+        module="gateway.cli.audit",
+        name="audit",
+        help="List who decided about approvals, signed in, let people in, changed and deleted what.",
+    ),
     "config": Later(
         module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."
     ),

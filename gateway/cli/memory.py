@@ -5,12 +5,12 @@ from typing import Any
 import click
 
 from gateway.cli import output
-from gateway.cli.base import Cli, pass_cli
+from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.output import Failed, Wrong
 from gateway.texts import one_line
 from sessions import memory as notes
-from sessions.clock import iso
+from sessions.clock import iso, now_ms
 from sessions.errors import NotFound
 from sessions.keys import InvalidKey, SessionKey
 from sessions.records import Observation
@@ -85,7 +85,7 @@ def forget(cli: Cli, number: int) -> None:
         if database is None:
             raise Failed(f"There is no note {number}: nothing is stored in {cli.home} yet.")
         try:
-            gone = forget_note(cli.home, database, number)
+            gone = forget_note(cli.home, database, number, by=operator(), now=now_ms())
         except NotFound as error:
             raise Failed(f"There is no note {number}. `hermes memory list` shows them.") from error
     click.echo(f"Removed note {number}: {one_line(gone.text)}")

@@ -2,7 +2,7 @@
 
 import click
 
-from gateway.cli.base import Cli, pass_cli
+from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.texts import format_duration, one_line, say
 from sessions import people
@@ -60,7 +60,7 @@ def _configured(cli: Cli) -> list[tuple[str, str]]:
 def approve(cli: Cli, code: str) -> None:
     """Give access to the person who has this CODE."""
     with opened(cli) as database:
-        person = database.write_now(people.let_in, code, now_ms(), Content(text=say("people.paired")))
+        person = database.write_now(people.let_in, code, now_ms(), Content(text=say("people.paired")), by=operator())
     click.echo(f"{one_line(person.name or person.user_id)} ({person.platform}:{person.user_id}) has access now.")
 
 
@@ -70,7 +70,7 @@ def approve(cli: Cli, code: str) -> None:
 def revoke(cli: Cli, user: str) -> None:
     """Remove USER's access. USER is an id as `hermes pair list` shows it."""
     with opened(cli) as database:
-        for person in database.write_now(people.revoke, user):
+        for person in database.write_now(people.shut_out, user, now_ms(), by=operator()):
             click.echo(
                 f"{one_line(person.name or person.user_id)} ({person.platform}:{person.user_id}) has no access any more."
             )

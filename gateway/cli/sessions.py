@@ -13,7 +13,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.cli import database_access, output, render
-from gateway.cli.base import Cli, pass_cli
+from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.output import Failed, Wrong
 from gateway.texts import clean, counted, one_line
 from sessions import store
@@ -45,7 +45,7 @@ class _SourceName(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-class _Since(click.ParamType[int]):
+class Since(click.ParamType[int]):
     """An age, such as 7d, or a date. Gives epoch milliseconds."""
 
     name = "age or date"
@@ -82,7 +82,7 @@ def sessions() -> None:
 @sessions.command("list")
 @from_source
 @click.option("--key", metavar="KEY", help="Only of keys that begin like this, such as agent:main:api:laptop.")
-@click.option("--since", type=_Since(), metavar="AGE|DATE", help="Only with activity since then: 7d, 12h, 2026-01-31.")
+@click.option("--since", type=Since(), metavar="AGE|DATE", help="Only with activity since then: 7d, 12h, 2026-01-31.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many at most.")
 @click.option("--wide", is_flag=True, help="Print titles and keys, too.")
 @json_wanted
@@ -411,7 +411,7 @@ def _erase(cli: Cli, database: Database, gone: list[Session]) -> None:
     from sessions.erase import erase
 
     with database_access.mirrored(cli, database), render.Progress("Deleting sessions") as progress:
-        erase(cli.home, database, [session.id for session in reversed(gone)], progress)
+        erase(cli.home, database, [session.id for session in reversed(gone)], progress, by=operator(), now=now_ms())
     click.echo(f"{_amount(gone)} deleted.")
 
 

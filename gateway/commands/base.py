@@ -12,9 +12,19 @@ from sessions import store
 from sessions.keys import SessionKey
 from sessions.records import Route, Session, Source
 from sessions.runs import Opening
+from sessions.spending import NO_LIMIT, DayLimit
 
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
 _LABEL = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatAccount:
+    """As whom a person is counted: a name of `people`, or `<platform>:<id>`; empty: as nobody, in the terminal. `limit`: of each day."""
+
+    who: str = ""
+    may_approve: bool = True
+    limit: DayLimit = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,7 @@ class ChatContext:
     of_source: Source | None = None
     moved: Callable[[str], None] = lambda _: None
     platform_title: Callable[[str], str] = str.title
+    account: ChatAccount = ChatAccount()
 
     @property
     def session_key(self) -> str:
@@ -51,7 +62,7 @@ CommandFunction = Callable[[Connection, ChatContext, str], str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """`usage`: what follows the name. `for_allowed`: not for everybody present in an open group. `shows_alone`: without an argument it only
-    shows something, which everybody may see. `ends`: it ends the run at work; when there is none, everybody may use it. `begins`: what
+    shows something, which everybody may see. `decides`: it decides about an approval. `ends`: it ends the run at work; when there is none, everybody may use it. `begins`: what
     follows the name is said in the conversation that the command opens.
     """
 
@@ -61,6 +72,7 @@ class Command:
     usage: str = ""
     for_allowed: bool = False
     shows_alone: bool = False
+    decides: bool = False
     ends: bool = False
     begins: bool = False
     aliases: tuple[str, ...] = ()

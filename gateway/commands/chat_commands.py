@@ -15,8 +15,8 @@ from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, comman
 from gateway.runs.replies import question_text
 from gateway.texts import format_duration, say
 from gateway.texts.quoting import as_code
-from sessions import asks, jobs, memory, processes, runs, store, workers
-from sessions.clock import as_time
+from sessions import asks, audit, jobs, memory, processes, runs, spending, store, workers
+from sessions.clock import as_time, iso
 from sessions.db.sql import lock
 from sessions.errors import Invalid, NotFound
 from sessions.keys import OWNER_NAMESPACE
@@ -293,6 +293,7 @@ def forget(conn: Connection, chat: ChatContext, number: str) -> str:
         return say("command.usage", usage="/forget N")
     try:
         gone = memory.forget(conn, _namespace(conn, chat), int(digits))
+        audit.record(conn, chat.now, chat.account.who, "note.forgotten", f"note:{gone.id}")
     except NotFound:
         return say("memory.no_such", number=digits)
     return say("memory.forgotten", number=gone.id, text=gone.text)
@@ -323,15 +324,7 @@ def jobs_of_chat(conn: Connection, chat: ChatContext, argument: str) -> str:
         return say("job.no_such", wanted=wanted)
     (job,) = fitting
     try:
-        match action:
-            case "pause":
-                jobs.pause(conn, job.id)
-            case "resume":
-                jobs.resume(conn, job.id, chat.now)
-            case "run":
-                jobs.run_soon(conn, job.id, chat.now)
-            case _:
-                jobs.remove(conn, job.id)
+        jobs.act(conn, job.id, jobs.JobAction(action), chat.now, chat.account.who)
     except (Invalid, NotFound) as error:
         return str(error)
     return say(f"job.did_{action}", name=job.name)
@@ -359,28 +352,43 @@ def model(conn: Connection, chat: ChatContext, name: str) -> str:
 
 @command("usage", "what this conversation has used")
 def usage(conn: Connection, chat: ChatContext, _: str) -> str:
-    session = _current(conn, chat)
+    session, today = _current(conn, chat), _usage_today(conn, chat)
     if session is None:
-        return say("status.fresh")
-    return say(
+        return "\n".join([say("status.fresh"), *today])
+    said = say(
         "status.usage",
         messages=_counted(session.message_count, "status.messages_one", "status.messages_other"),
         calls=_counted(session.tool_call_count, "status.calls_one", "status.calls_other"),
         input=f"{session.input_tokens:,}",
         output=f"{session.output_tokens:,}",
     )
+    return "\n".join([said, *today])
+
+
+def _usage_today(conn: Connection, chat: ChatContext) -> Iterator[str]:
+    """Yields what this person has used today, everywhere, and of how much."""
+    who, limit = chat.account.who, chat.account.limit
+    if not who:
+        return
+    used = spending.of_person(conn, iso(chat.now)[:10], who)
+    of = {
+        "tokens": f" of {limit.tokens:,}" if limit.tokens else "",
+        "messages": f" of {limit.messages:,}" if limit.messages else "",
+    }
+    tokens, messages = f"{used.tokens:,}{of['tokens']}", f"{used.messages:,}{of['messages']}"
+    yield say("status.usage_today", tokens=tokens, messages=messages)
 
 
 def _counted(number: int, one: str, other: str) -> str:
     return say(one) if number == 1 else say(other, count=number)
 
 
-@command("approve", "allow what I asked about", for_allowed=True)
+@command("approve", "allow what I asked about", for_allowed=True, decides=True)
 def approve(conn: Connection, chat: ChatContext, _: str) -> str:
     return _decide(conn, chat, "yes", approved=True)
 
 
-@command("deny", "do not allow it", usage="[reason]", for_allowed=True)
+@command("deny", "do not allow it", usage="[reason]", for_allowed=True, decides=True)
 def deny(conn: Connection, chat: ChatContext, reason: str) -> str:
     return _decide(conn, chat, reason or "no", approved=False)
 
@@ -390,7 +398,8 @@ def _decide(conn: Connection, chat: ChatContext, answer: str, *, approved: bool)
     ask = asks.open_of(conn, active.id) if active else None
     if active is None or ask is None or ask.kind is not AskKind.APPROVAL:
         return say("ask.nothing")
-    runs.answer(conn, active.id, answer, chat.user, chat.now, ask_id=ask.id, approved=approved)
+    who = chat.account.who or None
+    runs.answer(conn, active.id, answer, chat.user, chat.now, ask_id=ask.id, approved=approved, who=who)
     return say("ask.approved_by" if approved else "ask.denied_by", who=chat.user, when=chat.format_time(chat.now))
 
 
@@ -405,10 +414,6 @@ _BY_NAME = {name: each for each in COMMANDS for name in (each.name, *each.aliase
 
 MENU = tuple(_BY_NAME[name] for name in ("new", "stop", "status", "resume", "retry", "memory", "jobs", "title", "help"))
 """Those that a platform's own menu offers."""
-
-
-DECIDING = frozenset({"approve", "deny"})
-"""Those that decide about an approval."""
 
 
 def find(name: str) -> Command | None:

@@ -26,6 +26,7 @@ from gateway.config.sections import (
     Minutes,
     ModelSection,
     Name,
+    PersonSection,
     RetentionSection,
     VoiceSection,
     WebSection,
@@ -189,6 +190,8 @@ class Config(Section):
     """Where people reach the agent."""
     api: ApiSection = ApiSection()
     """How programs reach the agent."""
+    people: list[PersonSection] = Field(default_factory=list[PersonSection])
+    """Who may do what, for teams. Empty: everybody who has access may approve, too."""
     database: DatabaseSection = DatabaseSection()
     """Where sessions are kept."""
     memory: MemorySection = MemorySection()

@@ -27,7 +27,7 @@ class Finding(NamedTuple):
 
 def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
     """`owners`: the stored owner of each platform."""
-    for rule in (_model, _memory, _web, _voice, _mcp, _secrets, _api, _limits, _overrides):
+    for rule in (_model, _memory, _web, _voice, _mcp, _secrets, _api, _people, _limits, _overrides):
         yield from rule(config)
     yield from _owners(config, owners)
 
@@ -64,6 +64,32 @@ def _web(config: Config) -> Iterator[Finding]:
             yield Finding("web.api_key", "missing", "the search API of Brave wants a key")
         case _:
             pass
+
+
+def _people(config: Config) -> Iterator[Finding]:
+    """Each person has a name of their own, and each id one person."""
+    names, ids = dict[str, str](), dict[str, str]()
+    platforms = config.platforms.by_name()
+    for number, person in enumerate(config.people):
+        here = f"people[{number}]"
+        if not person.name:
+            yield Finding(here, "has no name", "give the person a name", one_of=("name",))
+        elif person.name in names:
+            yield Finding(
+                f"{here}.name", "is there twice", "give each person a name of their own", also=names[person.name]
+            )
+        names.setdefault(person.name, f"{here}.name")
+        for place, each in enumerate(person.ids):
+            path, (platform, _, user) = f"{here}.ids[{place}]", each.partition(":")
+            if platform not in platforms:
+                yield Finding(path, f"{platform} is no platform", f"one of {', '.join(platforms)}, as in slack:U1")
+                continue
+            normal = f"{platform}:{manifest(platform).normal_user_id(user)}"
+            if user == "*":
+                yield Finding(path, "is everybody", "name one person; allowed_users may be open to all")
+            elif normal in ids:
+                yield Finding(path, "is there twice", "an id belongs to one person", also=ids[normal])
+            ids.setdefault(normal, path)
 
 
 def _voice(config: Config) -> Iterator[Finding]:

@@ -11,8 +11,11 @@ from pydantic_core import PydanticCustomError
 from adapters.section import NO_SECRET, Id, Section, Url
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+PersonId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*:.+$")]
 Scope = Literal["chat", "read", "approve", "admin"]
+PersonScope = Literal["chat", "approve", "admin"]
 Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
 Minutes = Annotated[int, Field(ge=1, le=5_256_000)]
 Hour = Annotated[int, Field(ge=0, le=23)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -73,6 +76,10 @@ class ApiKey(Section):
     deployments."""
     deployments: list[Id] = Field(default_factory=list[Id])
     """Deployments that the key may use besides those that it creates."""
+    tokens_per_day: Count = 0
+    """How many tokens, in and out, calls with this key may use in a UTC day; then they get 429. 0: no limit."""
+    messages_per_day: Count = 0
+    """How many messages may be sent with this key in a UTC day. 0: no limit."""
 
 
 class ApiSection(Section):
@@ -94,6 +101,24 @@ class ApiSection(Section):
     """How many connections one address may have open without a key. Its oldest makes way for its newest."""
     idle_seconds: Positive = 75
     """How long a connection with a key is kept between two requests; longer than a proxy in front keeps it. Without a key: 5 at most."""
+
+
+class PersonSection(Section):
+    """A person of a team: who they are on each platform, and what they may do. Once anybody is named here, people who are not may only chat;
+    the owner of a platform always has every right."""
+
+    name: Name = ""
+    """What the person is called in the audit and in `hermes dashboard --for`: letters, digits, _ and -."""
+    ids: list[PersonId] = Field(default_factory=list[PersonId])
+    """Their ids, each with its platform, such as "slack:U1". They may talk to the agent as if they stood in allowed_users. The ids of one person
+    share rights and limits, not conversations and memory."""
+    scopes: list[PersonScope] = Field(default_factory=lambda: ["chat"])
+    """chat: talk to the agent. approve: decide what its tools may do. admin: approve, and the page in the browser, where everybody's
+    conversations are."""
+    tokens_per_day: Count = 0
+    """How many tokens, in and out, their messages may use in a UTC day. 0: as limits.person_tokens_per_day says."""
+    messages_per_day: Count = 0
+    """How many messages they may send in a UTC day. 0: as limits.person_messages_per_day says."""
 
 
 class DatabaseSection(Section):
@@ -151,6 +176,11 @@ class LimitsSection(Section):
     """How many messages of one chat may wait. More are refused with a sentence."""
     attachment_bytes: Positive = 20_971_520
     """Larger files are not fetched; the agent is told their name and size."""
+    person_tokens_per_day: Count = 0
+    """How many tokens, in and out, the messages of one person in the chats may use in a UTC day; then they are told when it goes on. 0: no
+    limit."""
+    person_messages_per_day: Count = 0
+    """How many messages one person may send in a UTC day. 0: no limit."""
     jobs_per_creator: Positive = 50
     """How many jobs may be waiting that the agent has made in one chat, or for one API key. The command line and keys with the scope admin are
     not held by it."""
@@ -198,6 +228,8 @@ class RetentionSection(Section):
     """Received files that are older are deleted from the inbox folders of the workspaces."""
     outbox_days: Annotated[int, Field(ge=0, le=36_500)] = 30
     """What is known of messages that were sent, or could not be delivered."""
+    audit_days: Annotated[int, Field(ge=0, le=36_500)] = 365
+    """What `hermes audit` lists."""
 
 
 class LogSection(Section):

@@ -3,10 +3,9 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from hmac import compare_digest
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from aiohttp import BodyPartReader, web
@@ -176,7 +175,9 @@ def _say(conn: Connection, visit: Visit, sent: Sent, message: Message, key: Sess
         raise ApiError(429, "Too many messages wait in this conversation already.", code="queue_full")
     deployment = deployments.get(conn, key.deployment or MAIN_DEPLOYMENT)
     options = CallOptions(system_prompt=deployment.system_prompt, model=deployment.model)
-    new = InboxRow(dedup_key=_dedup_key(sent), session_key=session_key, messages=[message], options=options)
+    new = InboxRow(
+        dedup_key=_dedup_key(sent), session_key=session_key, messages=[message], options=options, who=visit.account
+    )
     opening = replace(app.resets.opening(session_key), deployment=deployment.id, thread_id=key.chat_id)
     runs.accept(conn, new, opening, now)
     current = store.active(conn, session_key)
@@ -198,7 +199,10 @@ async def answer_question(visit: Visit, sent: Sent) -> str:
         raise invalid("The answer is empty.", code="empty")
 
     def answer(conn: Connection, now: int) -> bool:
-        return runs.answer(conn, visit.path["run_id"], text, visit.who, now, ask_id=int(ask), approved=decision)
+        who = visit.account
+        return runs.answer(
+            conn, visit.path["run_id"], text, visit.who, now, ask_id=int(ask), approved=decision, who=who
+        )
 
     if not await visit.app.database.write(answer, visit.app.clock()):
         raise ApiError(409, "Somebody has answered this already, or the run has ended.", code="not_waiting")
@@ -276,7 +280,9 @@ async def delete_session(visit: Visit, sent: Sent) -> str:
     if sent.text("typed") != found[-1].id[-8:]:
         raise ApiError(409, f"Type {found[-1].id[-8:]} to delete this conversation for good.", code="not_confirmed")
     names = [part.id for part in found]
-    await asyncio.to_thread(erase.erase, visit.app.home, visit.app.database, names)
+    await asyncio.to_thread(
+        erase.erase, visit.app.home, visit.app.database, names, by=visit.account, now=visit.app.clock()
+    )
     return f"{ROOT}/sessions"
 
 
@@ -297,22 +303,22 @@ FORMS.append(("GET", "/ui/sessions/{session_id}/export", export_session))
 
 # --- jobs, notes, undelivered messages, people --------------------------------------------------------------------------------
 
-_JOBS: Mapping[str, Callable[..., Any]] = {"pause": jobs.pause, "resume": jobs.resume, "run": jobs.run_soon}
-
 
 @form("/ui/jobs/{job_id}/{action}")
 async def change_job(visit: Visit, sent: Sent) -> str:
-    change = _JOBS.get(visit.path["action"])
-    if change is None:
+    wanted = visit.path["action"]
+    if wanted not in {"pause", "resume", "run"}:
         raise NotFound("A job can be paused, resumed and run.")
-    times = () if change is jobs.pause else (visit.app.clock(),)
-    await visit.app.database.write(change, visit.path["job_id"], *times)
+    change = visit.path["job_id"], jobs.JobAction(wanted), visit.app.clock(), visit.account
+    await visit.app.database.write(jobs.act, *change)
     return _back(sent)
 
 
 @form("/ui/memory/{number}/forget")
 async def forget_note(visit: Visit, sent: Sent) -> str:
-    await asyncio.to_thread(erase.forget_note, visit.app.home, visit.app.database, _number(visit))
+    await asyncio.to_thread(
+        erase.forget_note, visit.app.home, visit.app.database, _number(visit), by=visit.account, now=visit.app.clock()
+    )
     return _back(sent)
 
 
@@ -342,7 +348,7 @@ async def let_in(visit: Visit, sent: Sent) -> str:
     """Lets the person in who has this code."""
 
     def approve(conn: Connection, now: int) -> None:
-        people.let_in(conn, sent.text("code"), now, welcome=Content(text=say("people.paired")))
+        people.let_in(conn, sent.text("code"), now, welcome=Content(text=say("people.paired")), by=visit.account)
 
     await visit.app.database.write(approve, visit.app.clock())
     return f"{ROOT}/platforms"

@@ -44,13 +44,18 @@ _SIGN_IN = "Run `hermes dashboard` on the machine of the gateway; it prints a li
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One request of a person who is signed in. `path`: the parts of the address that are names. `secret`: that of the cookie."""
+    """One request of a person who is signed in. `account`: how the audit and the usage name them. `path`: the parts of the address that are names. `secret`: that of the cookie."""
 
     dashboard: "Dashboard"
     request: web.Request
-    who: str
+    account: str
     secret: str
     path: Mapping[str, str]
+
+    @property
+    def who(self) -> str:
+        """The person's name, for others to read."""
+        return self.account.removeprefix("cli:")
 
     @property
     def app(self) -> App:
@@ -116,6 +121,7 @@ class Dashboard:
         if found is None:
             raise ApiError(401, _SIGN_IN, code="not_signed_in")
         who, is_to_prolong = found
+        self._require_admin(who)
         if is_to_prolong:
             await self.server.app.database.write(sign_ins.prolong, cookie, now)
         connection_of(request).admit(f"{ROOT}:{who}")
@@ -128,9 +134,17 @@ class Dashboard:
             raise match.http_exception
         if request.method not in {hdrs.METH_GET, hdrs.METH_HEAD}:
             require_own_origin(request)
-        visit = Visit(dashboard=self, request=request, who=who, secret=cookie, path=match)
+        visit = Visit(dashboard=self, request=request, account=who, secret=cookie, path=match)
         answer: Any = match.handler
         return await answer(visit)
+
+    def _require_admin(self, who: str) -> None:
+        """Raises ApiError when this is a person of the configuration who is no admin (any more)."""
+        if ":" in who:  # whoever has a shell on the machine of the gateway operates it
+            return
+        person = next((each for each in self.server.app.config.people if each.name == who), None)
+        if person is None or "admin" not in person.scopes:
+            raise ApiError(401, f"{who} is no admin any more. The section people says who is.", code="not_signed_in")
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         require_own_origin(request)

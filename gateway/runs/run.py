@@ -520,6 +520,7 @@ class ActiveRun:
             clock=self.app.clock,
             idem_key=call.idem_key or "",
             run_id=self.claimed.id,
+            who=self.claimed.who or "",
             summarise=self._summarise,
             embed=self.app.embeddings.of_query,
             timezone=self.app.timezone,
@@ -536,7 +537,10 @@ class ActiveRun:
         kept = middle_of(lines, most)
         answer = await app.model.ask(summary_request(query, kept, model=fast))
         used, session_id, day = answer.usage, self.claimed.session_id, app.today()
-        await self._database.write(spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens)
+        who = self.claimed.who or spending.NOBODY
+        await self._database.write(
+            spending.add_for_session, session_id, day, who, used.input_tokens, used.output_tokens
+        )
         return answer.text
 
 

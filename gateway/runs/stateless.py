@@ -28,10 +28,10 @@ from sessions.runs import GONE_ON
 
 
 async def answer_once(
-    app: App, messages: Sequence[JSON], options: CallOptions, on_event: Callable[[LiveEvent], None]
+    app: App, messages: Sequence[JSON], options: CallOptions, on_event: Callable[[LiveEvent], None], who: str = ""
 ) -> Answer:
-    """Returns the model's answer with the usage of all calls that it took. `on_event` is called with the text as it is written. Raises
-    ModelError.
+    """Returns the model's answer with the usage of all calls that it took. `on_event` is called with the text as it is written. `who`: whose
+    usage it counts as. Raises ModelError.
 
     The model is asked again only where its answer could be given to nobody: it was cut off within a call, or calls a tool that nobody
     has offered.
@@ -82,7 +82,12 @@ async def answer_once(
             output_tokens=used.output_tokens + now.output_tokens,
             cached_tokens=used.cached_tokens + now.cached_tokens,
         )
-        await app.database.write(spending.add, app.today(), now.input_tokens, now.output_tokens)
+        counted = {
+            "messages": 1 if steps == 1 else 0,
+            "input_tokens": now.input_tokens,
+            "output_tokens": now.output_tokens,
+        }
+        await app.database.write(spending.add, app.today(), who, **counted)
         is_cut_off = answer.finish_reason == "length"
         callers = () if is_cut_off else tuple(call for call in answer.tool_calls if call.name in options.tool_names)
         if callers:

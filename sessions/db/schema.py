@@ -35,7 +35,7 @@ from sessions.records import (
 OLDEST = "0011"
 """The migration that makes everything in an empty database. A database from before it is refused."""
 
-HEAD = "0018"
+HEAD = "0019"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -256,6 +256,7 @@ runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("preview", Text),
+    Column("who", Prose),  # whose usage it counts as
     Column("noted", Json(tuple)),  # ids of messages that were marked as read in the chat
     partial_index("runs_active", "session_key", unique=True, where=RUN_ACTIVE),
     partial_index("runs_running", "status", where=RUN_RUNNING),
@@ -336,10 +337,12 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-spending = Table(
-    "spending",
+usage = Table(
+    "usage",
     metadata,
     Column("day", Text, primary_key=True),
+    Column("who", Prose, primary_key=True),
+    count("messages"),
     count("input_tokens"),
     count("output_tokens"),
 )

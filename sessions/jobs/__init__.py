@@ -11,7 +11,19 @@ from sessions.jobs.firing import (
     mark_started,
     of_run,
 )
-from sessions.jobs.making import JobLimits, NewJob, change, create, new_job, pause, remove, resume, run_soon
+from sessions.jobs.making import (
+    JobAction,
+    JobLimits,
+    NewJob,
+    act,
+    change,
+    create,
+    new_job,
+    pause,
+    remove,
+    resume,
+    run_soon,
+)
 from sessions.jobs.records import (
     LOCAL,
     Job,
@@ -34,12 +46,14 @@ __all__ = [
     "LOCAL",
     "Fired",
     "Job",
+    "JobAction",
     "JobLimits",
     "JobState",
     "NewJob",
     "Slot",
     "SlotOutcome",
     "SlotStatus",
+    "act",
     "bring_forward",
     "change",
     "create",

@@ -3,10 +3,12 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
+from sessions import audit
 from sessions.db.schema import inbox, job_slots, jobs
 from sessions.db.sql import lock
 from sessions.errors import Invalid
@@ -91,9 +93,11 @@ class JobLimits:
     total: int = 10_000
 
 
-def create(conn: Connection, new: NewJob, *, made_by: str | None = None, limits: JobLimits | None = None) -> Job:
-    """Inserts the job and returns it. Raises Invalid when there are too many. `made_by`: the call of the model that makes it, by which a
-    repeated call is recognised; without it an operator makes it, who is held by the limit of all jobs only.
+def create(
+    conn: Connection, new: NewJob, *, who: str = "", made_by: str | None = None, limits: JobLimits | None = None
+) -> Job:
+    """Inserts the job and returns it. Raises Invalid when there are too many. `who`: for the audit. `made_by`: the call of the model that makes
+    it, by which a repeated call is recognised; without it an operator makes it, who is held by the limit of all jobs only.
     """
     _require_room(conn, new.origin, limits or JobLimits(), by_model=made_by is not None)
     own_key = str(SessionKey.job(new.id))
@@ -120,7 +124,33 @@ def create(conn: Connection, new: NewJob, *, made_by: str | None = None, limits:
         "told": False,
     }
     conn.execute(insert(jobs), values)
+    audit.record(conn, new.created_at, who, "job.created", f"job:{new.id}")
     return get(conn, new.id)
+
+
+class JobAction(StrEnum):
+    """What people do with a job that is there."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    RUN = "run"
+    DELETE = "delete"
+
+
+def act(conn: Connection, job_id: str, action: JobAction, now: int, who: str) -> Job:
+    """Does this with the job, and records who wanted it. Returns the job as it is then. Raises NotFound, and Invalid where a schedule has nothing to
+    come."""
+    match action:
+        case JobAction.PAUSE:
+            job, done = pause(conn, job_id), "paused"
+        case JobAction.RESUME:
+            job, done = resume(conn, job_id, now), "resumed"
+        case JobAction.RUN:
+            job, done = run_soon(conn, job_id, now), "run"
+        case JobAction.DELETE:
+            job, done = remove(conn, job_id), "deleted"
+    audit.record(conn, now, who, f"job.{done}", f"job:{job_id}")
+    return job
 
 
 def _require_room(conn: Connection, origin: str, limits: JobLimits, *, by_model: bool) -> None:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, insert
 
-from sessions import ids, inbox, jobs, resets, store
+from sessions import ids, inbox, jobs, resets, spending, store
+from sessions.clock import iso
 from sessions.db.engine import record_touch, touch
 from sessions.db.schema import runs
 from sessions.db.sql import lock
@@ -87,10 +88,12 @@ def accept(
     if row_id is None:
         return _repeated(conn, new.dedup_key)
     touch(conn, Topic.INBOX, new.session_key)
+    if new.who:
+        spending.add(conn, iso(now)[:10], new.who, messages=1)
     if current is not None and new.kind is InboxKind.MESSAGE and answers and may_answer(conn, current, new.route):
         if not may_approve:
             require_no_approval(conn, current)
-        answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now, by=by)
+        answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now, by=by, who=new.who)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
     # Its turn comes when the worker claims this key: a queued call joins nobody.
     if new.mode is InboxMode.QUEUE:
@@ -102,7 +105,7 @@ def accept(
     session = open_session(conn, SessionKey.parse(new.session_key), opening, now)
     opening = replace(opening, wait_ms=wait)
     options = opening.options.over(new.options)
-    begun = start(conn, session, opening, new.route, options, now, run_id=starts)
+    begun = start(conn, session, opening, new.route, options, now, run_id=starts, who=new.who)
     return Accepted(fresh=True, run_id=begun.id, status=begun.status)
 
 
@@ -129,6 +132,7 @@ def start(
     now: int,
     *,
     run_id: str | None = None,
+    who: str | None = None,
 ) -> Run:
     values = {
         "id": run_id or ids.new_id("run"),
@@ -141,6 +145,7 @@ def start(
         "options": options.to_stored() or None,
         "deployment": opening.deployment,
         "thread_id": opening.thread_id,
+        "who": who,
         "created_at": now,
         "updated_at": now,
     }
@@ -165,7 +170,7 @@ def start_for_oldest(conn: Connection, session_key: str, opening: Opening, now: 
         opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
     session = open_session(conn, key, opening, now)
     opening = replace(opening, kind=kind, wait_ms=wait)
-    run = start(conn, session, opening, first.route, opening.options.over(first.options), now)
+    run = start(conn, session, opening, first.route, opening.options.over(first.options), now, who=first.who)
     inbox.assign(conn, first.id, run.id)
     if kind is RunKind.JOB:
         jobs.mark_started(conn, first.dedup_key, run.id, now)

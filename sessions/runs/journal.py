@@ -176,7 +176,8 @@ def take_step(conn: Connection, run: Run, step: int, said: ModelAnswer, now: int
             return None
         raise LeaseLost(f"Run {run.id} was stopped or taken over.")
     if said.day:
-        spending.add(conn, said.day, said.input_tokens, said.output_tokens)
+        used_by = run.who or spending.NOBODY
+        spending.add(conn, said.day, used_by, input_tokens=said.input_tokens, output_tokens=said.output_tokens)
     return Run.from_row(row)
 
 
@@ -186,7 +187,8 @@ def count_stopped(conn: Connection, run: Run, said: ModelAnswer) -> None:
     conn.execute(update(runs).where(runs.c.id == run.id).values(input_tokens=read, output_tokens=written))
     store.count_used(conn, run.session_id, said.input_tokens, said.output_tokens)
     if said.day:
-        spending.add(conn, said.day, said.input_tokens, said.output_tokens)
+        used_by = run.who or spending.NOBODY
+        spending.add(conn, said.day, used_by, input_tokens=said.input_tokens, output_tokens=said.output_tokens)
 
 
 def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[Message], now: int) -> None:

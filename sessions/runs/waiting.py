@@ -97,9 +97,10 @@ def answer(
     *,
     ask_id: int | None = None,
     approved: bool | None = None,
+    who: str | None = None,
 ) -> bool:
     """Stores a human's answer and lets the run go on. Returns False when the run does not wait (any more), or for another ask.
-    `approved`: see `asks.answer`.
+    `approved`, `who`: see `asks.answer`.
     """
     session_key = get(conn, run_id).session_key
     lock(conn, session_key)
@@ -107,7 +108,7 @@ def answer(
     ask = asks.open_of(conn, run_id)
     if run.status is not RunStatus.WAITING or ask is None or (ask_id is not None and ask.id != ask_id):
         return False
-    answer_waiting(conn, run, text, by, now, approved=approved)
+    answer_waiting(conn, run, text, by, now, approved=approved, who=who)
     return True
 
 
@@ -121,13 +122,14 @@ def answer_with_row(
     *,
     approved: bool | None = None,
     by: str = "",
+    who: str | None = None,
 ) -> None:
     """Takes a message that came in as the answer. Its files follow as a message of their own."""
     text, by = "\n".join(message.content or "" for message in sent), (sent[-1].sender if sent else "") or by
     ask = asks.open_of(conn, run.id)
     if run.route is None and ask is not None and text not in ask.options:
         text = ask.numbered.get(text.strip(), text)  # in a terminal and over HTTP the options are shown with numbers
-    ask_id = answer_waiting(conn, run, text or FILES, by, now, approved=approved)
+    ask_id = answer_waiting(conn, run, text or FILES, by, now, approved=approved, who=who)
     files = [replace(message, content=FILES) for message in sent if message.attachments]
     if files:
         inbox.keep_for(conn, row_id, run.id, ask_id, files)
@@ -175,12 +177,21 @@ def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
     return [names[0] for names in found]
 
 
-def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *, approved: bool | None = None) -> int:
+def answer_waiting(
+    conn: Connection,
+    run: Run,
+    answer: str,
+    by: str,
+    now: int,
+    *,
+    approved: bool | None = None,
+    who: str | None = None,
+) -> int:
     """Returns the number of the ask that this has answered."""
     ask = asks.open_of(conn, run.id)
     if ask is None:
         raise NotFound(f"Run {run.id} waits for nothing.")
-    asks.answer(conn, ask, answer, by, now, approved=approved)
+    asks.answer(conn, ask, answer, by, now, approved=approved, who=who)
     close_card(conn, run, ask, now)
     row = conn.execute(
         select(messages.c.id)

@@ -217,7 +217,7 @@ async def test_without_javascript(browser: Browser, home: Path) -> None:
     ):
         page = visitor.page
         await visitor.open("/ui/login")
-        await page.get_by_label("Code").fill(await gw.database.write(sign_ins.new_link, "ann", gw.app.clock()))
+        await page.get_by_label("Code").fill(await gw.database.write(sign_ins.new_link, "cli:ann", gw.app.clock()))
         await page.get_by_role("button", name="Sign in").click()
         await page.get_by_label("Say something").fill("Choose a colour")
         await page.get_by_role("button", name="Send").click()

@@ -45,7 +45,9 @@ async def visiting(
     visitor.watch(page)
     page.set_default_timeout(20_000)
     if sign_in:
-        await visitor.open(f"/ui/login#{await gateway.database.write(sign_ins.new_link, 'ann', gateway.app.clock())}")
+        await visitor.open(
+            f"/ui/login#{await gateway.database.write(sign_ins.new_link, 'cli:ann', gateway.app.clock())}"
+        )
         await page.get_by_role("button", name="Sign in").click()
         await page.wait_for_url("**/ui/")
     yield visitor

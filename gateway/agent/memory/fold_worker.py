@@ -264,7 +264,9 @@ class FoldWorker:
     async def _answer(self, material: FoldMaterial, asked: ModelRequest) -> Answer:
         answer = await self.app.side_work.aside(self.app.model, asked)
         spent = (answer.usage.input_tokens, answer.usage.output_tokens)
-        await self.app.database.write(spending.add_for_session, material.session.id, self.app.today(), *spent)
+        await self.app.database.write(
+            spending.add_for_session, material.session.id, self.app.today(), spending.NOBODY, *spent
+        )
         return answer
 
     async def _with_replaced(self, found: Sequence[NewObservation], material: FoldMaterial) -> list[NewObservation]:

@@ -60,7 +60,7 @@ class ToolError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Where a tool works: whose memory, which files, where copies wait for being sent, and the key under which a repeated call is
-    recognised. `summarise`: asks the fast model what lines say about a question; it raises ModelError. `embed`: see
+    recognised. `who`: whose message it works on, as the audit names people. `summarise`: asks the fast model what lines say about a question; it raises ModelError. `embed`: see
     `Embeddings.of_query`. `web` and `processes`: None where nothing is fetched, or no command can be run."""
 
     session: Session
@@ -71,6 +71,7 @@ class ToolContext:
     clock: Clock
     idem_key: str
     run_id: str
+    who: str = ""
     summarise: Callable[[str, Sequence[str]], Awaitable[str]] | None = None
     embed: Callable[[str], Awaitable[QueryVector | None]] | None = None
     timezone: str = "UTC"

@@ -9,7 +9,7 @@ from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
 from gateway.texts import format_time
 from sessions import deployments, jobs, runs
 from sessions.errors import Invalid, NotFound
-from sessions.jobs import Job, NewJob
+from sessions.jobs import Job, JobAction, NewJob
 from sessions.jobs.delivery import deliver_to, destination
 from sessions.keys import SessionKey
 
@@ -65,7 +65,7 @@ async def _create(place: ToolContext, arguments: ScheduleArguments) -> str:
 def _create_once(conn: Connection, new: NewJob, place: ToolContext) -> Job:
     """Creates the job, or returns the one that the same call created before a crash."""
     made = next((job for job in jobs.listing(conn, ns=new.origin) if job.made_by == place.idem_key), None)
-    return made or jobs.create(conn, new, made_by=place.idem_key, limits=place.job_limits)
+    return made or jobs.create(conn, new, who=place.who, made_by=place.idem_key, limits=place.job_limits)
 
 
 def _where(conn: Connection, place: ToolContext) -> dict[str, Any]:
@@ -86,20 +86,14 @@ def _act(conn: Connection, place: ToolContext, action: str, job_id: str) -> str:
     mine = {job.id for job in jobs.listing(conn, ns=place.session.ns)}
     if job_id not in mine:
         raise NotFound(f"There is no job {job_id!r} here. The action list shows them.")
-    now = place.clock()
-    match action:
-        case "pause":
-            job, said = jobs.pause(conn, job_id), "Paused."
-        case "resume":
-            job, said = jobs.resume(conn, job_id, now), "It goes on."
-        case "run":
-            job, said = jobs.run_soon(conn, job_id, now), "It runs in a moment."
-        case "delete":
-            job, said = jobs.remove(conn, job_id), "Deleted."
-        case _:
-            job = jobs.get(conn, job_id)
-            said = f"Prompt: {job.prompt}"
-    return f"{said} {line_of(job)}"
+    if action not in _DONE:
+        job = jobs.get(conn, job_id)
+        return f"Prompt: {job.prompt} {line_of(job)}"
+    job = jobs.act(conn, job_id, JobAction(action), place.clock(), place.who)
+    return f"{_DONE[action]} {line_of(job)}"
+
+
+_DONE = {"pause": "Paused.", "resume": "It goes on.", "run": "It runs in a moment.", "delete": "Deleted."}
 
 
 def line_of(job: Job) -> str:

@@ -20,6 +20,7 @@ from aiohttp import web
 
 from gateway.api.http.errors import ApiError
 from gateway.config.sections import is_loopback
+from sessions.spending import NO_LIMIT, DayLimit
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
@@ -42,6 +43,12 @@ class CallerKey:
     secret: str = field(repr=False)
     scopes: frozenset[Scope] = frozenset({Scope.CHAT, Scope.READ})
     deployments: frozenset[str] = frozenset()
+    limit: DayLimit = NO_LIMIT
+
+    @property
+    def account(self) -> str:
+        """As whom calls with this key are counted."""
+        return f"key:{self.name}"
 
     @property
     def may_approve(self) -> bool:
@@ -70,6 +77,7 @@ def caller_keys(config: "Config", generated: CallerKey | None) -> Sequence[Calle
             secret=key.key.get_secret_value(),
             scopes=frozenset(Scope(scope) for scope in key.scopes),
             deployments=frozenset(key.deployments),
+            limit=DayLimit(messages=key.messages_per_day, tokens=key.tokens_per_day),
         )
         for key in config.api.keys
     ]

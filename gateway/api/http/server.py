@@ -206,7 +206,7 @@ def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint], pages
             raise
         except MayNotApprove as error:
             await server.app.database.write(
-                audit.record, server.app.clock(), key.name, "approval.refused", error.about, "no scope for it"
+                audit.record, server.app.clock(), key.account, "approval.refused", error.about, "no scope for it"
             )
             return error_response(error, request).response()
         except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the caller gets an answer and the daemon goes on

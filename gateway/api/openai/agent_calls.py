@@ -337,6 +337,7 @@ async def call_on_session(
     call: ApiCall[Any, Any], question: AgentCall, place: TargetSession
 ) -> AsyncGenerator[SessionExchange]:
     """Stores what is new and follows its run. The run goes on when the block is left early."""
+    await call.require_allowance()
     server, marked = call.server, place.mark or mark(call, place.name)
     exchange = SessionExchange(server, marked.key)
     forget: Callable[[], None] | None = None
@@ -350,6 +351,7 @@ async def call_on_session(
                 mode=InboxMode.QUEUE,
                 options=question.options,
                 fingerprint=marked.fingerprint or retry.fingerprint,
+                who=call.key.account,
             )
             now, most = server.app.clock(), server.app.config.limits.queue_per_chat
             accepted = await server.app.database.write(_accept, new, marked, retry, now, most, call.key)
@@ -435,7 +437,7 @@ class StatelessExchange:
     async def _answer(self) -> Answer:
         app, question = self._server.app, self._question
         async with app.places.acquire(self._group):
-            return await answer_once(app, question.messages, question.options, self.feed.on_event)
+            return await answer_once(app, question.messages, question.options, self.feed.on_event, who=self._group)
 
     async def outcome(self) -> ExchangeOutcome:
         try:
@@ -469,9 +471,10 @@ async def call_without_session(call: ApiCall[Any, Any], question: AgentCall) -> 
     """Yields the exchange of a call without a session. Nobody else will ever read the answer, so the work ends with the block or the
     connection, whichever is first.
     """
+    await call.require_allowance()
     connection = connection_of(call.request)
     whole = replace(question, messages=await embedded(call, question.messages))
-    exchange = StatelessExchange(call.server, whole, f"key:{call.key.name}")
+    exchange = StatelessExchange(call.server, whole, call.key.account)
     forget = connection.when_lost(exchange.task.cancel)
     try:
         yield exchange

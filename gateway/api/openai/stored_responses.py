@@ -349,7 +349,7 @@ async def _delete(call: ApiCall[Any, Any], which: str, kind: KeptKind) -> Endpoi
     await app.database.read(responses.get, which, call.key.name, kind)
     orphans = await app.database.write(responses.remove, which)
     if orphans:
-        await asyncio.to_thread(erase, app.home, app.database, orphans)
+        await asyncio.to_thread(erase, app.home, app.database, orphans, by=call.key.account, now=app.clock())
     return EndpointAnswer(body=Deleted(id=which, object=kind if kind is KeptKind.RESPONSE else f"{kind}.deleted"))
 
 

@@ -25,7 +25,7 @@ from gateway.api.threads.schemas import (
     ThreadRow,
     WholeThread,
 )
-from sessions import deployments, runs, store
+from sessions import audit, deployments, runs, store
 from sessions.deployments import MAIN, Deployment
 from sessions.erase import erase
 from sessions.errors import NotFound
@@ -59,7 +59,9 @@ async def deployment_named(call: ApiCall[Any, Any], wanted: str) -> Deployment:
 )
 async def create_deployment(call: ApiCall[NewDeployment, NoFields]) -> EndpointAnswer:
     def create(conn: Connection, now: int) -> str:
-        return deployments.create(conn, now, created_by=call.key.name, **call.body.model_dump()).id
+        made = deployments.create(conn, now, created_by=call.key.name, **call.body.model_dump())
+        audit.record(conn, now, call.key.account, "deployment.created", made.id)
+        return made.id
 
     made = await call.server.app.database.read(deployments.get, await run_once(call, create))
     return EndpointAnswer(status=201, body=DeploymentRow.of(made))
@@ -127,7 +129,13 @@ async def change_deployment(call: ApiCall[DeploymentChange, NoFields]) -> Endpoi
     values = {
         name: value for name, value in call.body.model_dump(exclude_unset=True).items() if name != "name" or value
     }
-    changed = await call.server.app.database.write(deployments.change, found.id, values)
+    app = call.server.app
+
+    def change(conn: Connection) -> Deployment:
+        audit.record(conn, app.clock(), call.key.account, "deployment.changed", found.id, ", ".join(sorted(values)))
+        return deployments.change(conn, found.id, values)
+
+    changed = await app.database.write(change)
     return EndpointAnswer(body=DeploymentRow.of(changed))
 
 
@@ -146,7 +154,12 @@ async def delete_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer
     app = call.server.app
     for thread_id in await app.database.read(deployments.thread_ids, found.id):
         await _erase_thread(call, found, thread_id)
-    await app.database.write(deployments.remove, found.id)
+
+    def remove(conn: Connection) -> None:
+        deployments.remove(conn, found.id)
+        audit.record(conn, app.clock(), call.key.account, "deployment.deleted", found.id)
+
+    await app.database.write(remove)
     folder = app.workspace(f"agent:{found.agent}")
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     return EndpointAnswer(status=204)
@@ -268,4 +281,4 @@ async def _erase_thread(call: ApiCall[Any, Any], found: Deployment, thread_id: s
         return [part.id for part in parts]
 
     parts = await app.database.write(stop)  # a transaction of its own: a session that is worked on is not deleted
-    await asyncio.to_thread(erase, app.home, app.database, parts)
+    await asyncio.to_thread(erase, app.home, app.database, parts, by=call.key.account, now=app.clock())

@@ -57,6 +57,7 @@ class _ThreadMessage:
 )
 async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
     found, app = await deployment_of(call), call.server.app
+    await call.require_allowance()
     if len(call.body.content.encode("utf-8", "replace")) > app.config.limits.message_bytes:
         raise ApiError(413, f"A message may have {app.config.limits.message_bytes:,} bytes of text.", code="too_large")
     marked = mark(call)
@@ -116,6 +117,7 @@ def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, 
         messages=[new.message],
         options=options,
         fingerprint=new.mark.fingerprint,
+        who=new.key.account,
     )
     return runs.accept(conn, message, opening, now, may_approve=new.key.may_approve, by=new.key.name), thread_id
 
@@ -174,7 +176,8 @@ async def steer_run(call: ApiCall[Steering, NoFields]) -> EndpointAnswer:
     def answer(conn: Connection, now: int) -> str:
         if not call.key.may_approve:
             runs.require_no_approval(conn, run)
-        if not runs.answer(conn, run.id, sent.response, call.key.name, now, ask_id=ask_id):
+        who = call.key.account
+        if not runs.answer(conn, run.id, sent.response, call.key.name, now, ask_id=ask_id, who=who):
             raise ApiError(409, "The run does not wait for this answer (any more).", code="not_waiting")
         return run.id
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import getpass
 import secrets
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -12,8 +11,8 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.cli.base import program
-from gateway.commands import ChatContext, execute, find, parse
+from gateway.cli.base import operator, program, user_name
+from gateway.commands import ChatAccount, ChatContext, execute, find, parse
 from gateway.commands.base import label
 from gateway.context import App
 from gateway.runs.live import LiveEvent
@@ -123,7 +122,8 @@ class TerminalConversation:
         chat = ChatContext(
             key=SessionKey.parse(self.key),
             now=now_ms(),
-            user=_user(),
+            user=user_name(),
+            account=ChatAccount(who=operator()),
             opening=self._opening,
             timezone=self.app.timezone,
             default_model=self.app.chosen.name,
@@ -282,16 +282,8 @@ def _say(
     """`session`: the one that was talked in last. Another terminal may have ended it on leaving; here it goes on."""
     if session is not None and store.active(conn, key) is None and store.exists(conn, session):
         store.reopen(conn, store.get(conn, session), now_ms())
-    row = InboxRow(dedup_key=dedup_key, session_key=key, messages=[Message(content=text)], mode=mode)
-    return runs.accept(conn, row, opening, now_ms(), by=_user())
-
-
-def _user() -> str:
-    """Returns the name of whoever sits at this terminal."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without an entry, as in containers
-        return "terminal"
+    row = InboxRow(dedup_key=dedup_key, session_key=key, messages=[Message(content=text)], mode=mode, who=operator())
+    return runs.accept(conn, row, opening, now_ms(), by=user_name())
 
 
 def failure_text(run: Run) -> str:

@@ -62,8 +62,8 @@ async def test_only_a_key_that_may_approves(home: Path, key: CallerKey) -> None:
         assert (await gw.ask("POST", steering, {"response": "yes"}, key))[0] == 202
         await until(gw, run_id, "completed")
         assert done(home)
-        refused = [("talker", "approval.refused")] * 2
-        assert await gw.database.read(audit.actions, "ask:1") == [*refused, (key.name, "approval.approved")]
+        refused = [("key:talker", "approval.refused")] * 2
+        assert await gw.database.read(audit.actions, "ask:1") == [*refused, (key.account, "approval.approved")]
 
 
 async def test_a_denial_is_recorded_and_told_to_the_model(home: Path) -> None:
@@ -73,7 +73,7 @@ async def test_a_denial_is_recorded_and_told_to_the_model(home: Path) -> None:
         await until(gw, run_id, "completed")
         assert not done(home)
         assert "denied by owner: no, look first" in str(gw.model.calls[-1].messages[-1])
-        assert await gw.database.read(audit.actions, "ask:1") == [("owner", "approval.denied")]
+        assert await gw.database.read(audit.actions, "ask:1") == [("key:owner", "approval.denied")]
 
 
 async def test_a_session_call_decides_only_with_the_scope(home: Path) -> None:
@@ -95,4 +95,4 @@ async def test_a_number_of_an_option_decides_and_the_key_is_recorded(home: Path)
         await gw.chat("do it", "s")
         assert await gw.chat("1", "s") == "it is done"
         assert done(home)
-        assert await gw.database.read(audit.actions, "ask:1") == [("owner", "approval.approved")]
+        assert await gw.database.read(audit.actions, "ask:1") == [("key:owner", "approval.approved")]

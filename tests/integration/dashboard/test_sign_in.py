@@ -14,7 +14,7 @@ HOUR = 3_600_000
 
 
 async def link(gw: Gateway) -> str:
-    return await gw.database.write(sign_ins.new_link, "ann", gw.app.clock())
+    return await gw.database.write(sign_ins.new_link, "cli:ann", gw.app.clock())
 
 
 async def test_a_link_signs_in_once(home: Path, database_url: str) -> None:
@@ -31,7 +31,7 @@ async def test_a_link_signs_in_once(home: Path, database_url: str) -> None:
         assert all(part in cookie for part in ("HttpOnly", "SameSite=Strict", "Path=/ui"))
         assert "Secure" not in cookie
         assert await Visitor(gw).sign_in(secret) == 401
-        assert await gw.database.read(audit.actions, "dashboard") == [("ann", "dashboard.signed_in")]
+        assert await gw.database.read(audit.actions, "dashboard") == [("cli:ann", "dashboard.signed_in")]
 
 
 async def test_without_a_sign_in_nothing_is_shown(home: Path) -> None:

@@ -51,7 +51,7 @@ class Visitor:
         return status
 
 
-async def signed_in(gw: Gateway, who: str = "ann") -> Visitor:
+async def signed_in(gw: Gateway, who: str = "cli:ann") -> Visitor:
     visitor = Visitor(gw)
     assert await visitor.sign_in(await gw.database.write(sign_ins.new_link, who, gw.app.clock())) == 303
     return visitor

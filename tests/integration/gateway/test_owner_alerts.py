@@ -109,7 +109,7 @@ async def test_the_owner_hears_of_it_once_a_day(database: Database):
     await IntakeHarness(database, HandClock(NOW)).comes("hello")  # the owner has a chat of their own
     clock, calls = HandClock(NOW), RecentCalls()
     for days in range(1, 4):
-        await database.write(spending.add, iso(NOW - days * DAY)[:10], 48_000, 0)
+        await database.write(spending.add, iso(NOW - days * DAY)[:10], "", input_tokens=48_000)
     calls.add(NOW, failed=False, tokens=500_000)
     under_test = alerts_of(database, clock, calls, refused=2)
     under_test.app.chats = SilentSlack()  # type: ignore[assignment]

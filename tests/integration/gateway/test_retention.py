@@ -91,7 +91,7 @@ async def test_a_deleted_conversation_does_not_come_back_when_the_platform_repea
     (run_id,) = intake.rows("SELECT id FROM runs")
     assert database.write_now(runs.stop, run_id, clock.tick())
     (session_id,) = intake.rows("SELECT id FROM sessions")
-    assert await asyncio.to_thread(erase, home, database, [session_id]) == 1
+    assert await asyncio.to_thread(erase, home, database, [session_id], by="ann", now=1) == 1
 
     await intake.deliver(said)
     await intake.deliver(beside)

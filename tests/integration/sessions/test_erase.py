@@ -49,7 +49,7 @@ def test_no_word_stays_in_any_file(home: Path, sqlite: Database) -> None:
     session_id = fill(home, sqlite)
     assert len(traces(home)) >= 2
     told: list[tuple[int, int]] = []
-    assert erase.erase(home, sqlite, [session_id], lambda done, of: told.append((done, of))) == 1
+    assert erase.erase(home, sqlite, [session_id], lambda done, of: told.append((done, of)), by="ann", now=1) == 1
     assert told == [(1, 1)]
     assert traces(home) == []
     assert len(found(sqlite, "ordinary", ns=KEPT, limit=100)) == 40
@@ -64,7 +64,7 @@ def test_what_was_deleted_gives_its_disk_back(home: Path, sqlite: Database) -> N
     sqlite.checkpoint()
     full = (home / "state.db").stat().st_size
     assert full > before + 5_000_000
-    erase.erase(home, sqlite, ids)
+    erase.erase(home, sqlite, ids, by="ann", now=1)
     assert (home / "state.db").stat().st_size < before + 200_000
     assert sqlite.read_now(lambda conn: conn.exec_driver_sql("PRAGMA freelist_count").scalar_one()) == 0
 
@@ -89,7 +89,7 @@ def test_no_word_stays_while_another_process_has_it_open(home: Path, sqlite: Dat
         assert other.stdin
         assert other.stdout
         assert int(other.stdout.readline()) > 0
-        erase.erase(home, sqlite, [session_id])
+        erase.erase(home, sqlite, [session_id], by="ann", now=1)
         assert traces(home) == []
         other.stdin.write("\n")
         other.stdin.flush()
@@ -100,11 +100,11 @@ def test_no_word_stays_while_another_process_has_it_open(home: Path, sqlite: Dat
 def test_an_import_brings_it_back_and_a_second_delete_takes_it_away_again(home: Path, sqlite: Database) -> None:
     session_id = fill(home, sqlite)
     exported = sqlite.read_now(export.export_session, session_id)
-    erase.erase(home, sqlite, [session_id])
+    erase.erase(home, sqlite, [session_id], by="ann", now=1)
     sqlite.write_now(export.import_session, export.ImportedSession.model_validate(exported))
     index_all(sqlite)
     assert traces(home)
-    erase.erase(home, sqlite, [session_id])
+    erase.erase(home, sqlite, [session_id], by="ann", now=1)
     assert traces(home) == []
 
 
@@ -112,16 +112,16 @@ def test_erasing_many_is_erasing_each(home: Path, database: Database) -> None:
     ids = [conversation(database, f"agent:main:slack:group:{number}", "swordfish").id for number in range(5)]
     index_all(database)
     database.write_now(store.end, ids[0], EndReason.USER, 1)
-    assert erase.erase(home, database, ids) == 5
+    assert erase.erase(home, database, ids, by="ann", now=1) == 5
     assert database.read_now(store.recent) == []
-    assert erase.erase(home, database, []) == 0
+    assert erase.erase(home, database, [], by="ann", now=1) == 0
 
 
 def test_postgresql_holds_no_word_in_its_tables_files(home: Path, postgres_url: str) -> None:
     """Its log and its backups are the operator's; tables and indexes are ours."""
     database = open_database(home, postgres_url)
     session_id = fill(home, database)
-    erase.erase(home, database, [session_id])
+    erase.erase(home, database, [session_id], by="ann", now=1)
 
     leftovers = "SELECT count(*) FROM message_search WHERE stems @@ 'swordfish'::tsquery"
     assert database.read_now(lambda conn: conn.exec_driver_sql(leftovers).scalar_one()) == 0
@@ -149,7 +149,7 @@ def test_a_conversation_that_goes_on_elsewhere_is_not_touched(
     database = open_database(home, "" if kind == "sqlite" else request.getfixturevalue("postgres_url"))
     gone, kept = conversation(database, SECRET, "swordfish one"), conversation(database, KEPT, "swordfish two")
     index_all(database)
-    erase.erase(home, database, [gone.id])
+    erase.erase(home, database, [gone.id], by="ann", now=1)
     assert [m.content for m in database.read_now(store.read_messages, kept.id)] == ["swordfish two"]
     assert found(database, "swordfish") == ["swordfish two"]
     database.close()

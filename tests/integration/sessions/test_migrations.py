@@ -144,7 +144,7 @@ def test_before_an_upgrade_a_copy_is_kept_for_some_days_and_deleting_takes_it_aw
     assert keep_copy(home / "state.db") is None
     database = open_database(home, "")
     assert copy.exists()
-    erase(home, database, [session_id])
+    erase(home, database, [session_id], by="ann", now=1)
     database.close()
     assert not copy.exists()
 

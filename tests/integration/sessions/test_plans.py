@@ -85,7 +85,7 @@ def send_all(conn: Connection) -> None:
         outbox.mark_sent(conn, row.id, "77", 10)
 
 
-SMALL = {"hits", "CONSTANT", "pairings", "people", "leases", "deployments", "spending", "meta", "hit", "json_each"}
+SMALL = {"hits", "CONSTANT", "pairings", "people", "leases", "deployments", "usage", "meta", "hit", "json_each"}
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from sqlalchemy import Connection, Table, func, select
 from sessions import deployments, memory, overheard, people, runs, spending, store
 from sessions.db import Database, open_database
 from sessions.db.schema import deployments as deployments_table
-from sessions.db.schema import observations, pairings, sessions
+from sessions.db.schema import observations, pairings, sessions, usage
 from sessions.db.schema import overheard as overheard_table
 from sessions.db.schema import people as people_table
-from sessions.db.schema import spending as spending_table
 from sessions.export import ImportedSession, import_session
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import EndReason, Session, Source
@@ -60,9 +59,11 @@ def count(table: Table) -> Callable[[Connection], int]:
 
 async def test_the_first_answers_of_a_day_are_all_counted(team: Database) -> None:
     for number in range(ROUNDS):
-        await race(team, lambda conn, n: spending.add(conn, f"day {n}", 10, 1), number)
+        await race(
+            team, lambda conn, n: spending.add(conn, f"day {n}", "ann", input_tokens=10, output_tokens=1), number
+        )
         assert await team.read(spending.of_day, f"day {number}") == (10 * AT_ONCE, AT_ONCE)
-    assert await team.read(count(spending_table)) == ROUNDS
+    assert await team.read(count(usage)) == ROUNDS
 
 
 def note(conn: Connection, number: int) -> int:

@@ -80,7 +80,7 @@ def test_what_was_deleted_and_what_others_put_there_is_no_reason(home: Path, dat
     session = conversation(database, KEY, "one", "two")
     transcripts.flush()
     kept = transcript_path(home, session.id).read_bytes()
-    erase.erase(home, database, [session.id])
+    erase.erase(home, database, [session.id], by="ann", now=1)
     transcript_path(home, session.id).write_bytes(kept)  # a copy that somebody has put back
     (home / "sessions" / "notes.jsonl").write_text("no JSON\n[1]\n{}\n")
     require_complete(home, database)
