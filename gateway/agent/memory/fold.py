@@ -56,6 +56,9 @@ _FEW = {name: _ITEM[name] for name in ("kind", "text", "cause", "src")}
 SMALL_FORMAT = _format("hermes_fold", _closed({"observations": {"type": "array", "items": _closed(_FEW)}}))
 REPLACES_FORMAT = _format("hermes_fold_replaces", _closed({"replaces": {"type": "string", "enum": ["yes", "no"]}}))
 
+_SOBER = {"temperature": 0.0}
+"""By chance a small model writes what nobody has said; a large one may refuse to be told."""
+
 
 def _number(said: object) -> object:
     """Returns the number in `57`, `"57"` or `"o57"`; None for any other text. Values that are no text are left for pydantic to check."""
@@ -140,6 +143,7 @@ def fold_request(
         model=model,
         max_output_tokens=SMALL_OUTPUT_TOKENS if small else OUTPUT_TOKENS,
         response_format=SMALL_FORMAT if small else RESPONSE_FORMAT,
+        sampling=_SOBER if small else {},
     )
 
 
@@ -149,14 +153,23 @@ def of_people(messages: Sequence[Message]) -> list[Message]:
 
 
 def statements(messages: Sequence[Message]) -> list[Message]:
-    """Returns what people said, without messages of questions and of two words at most: a small model makes notes of them, too."""
+    """Returns what people said, without messages that are only questions, requests, thanks, or two words at most: a small model makes notes of
+    them, too."""
     return [
         message for message in of_people(messages) if any(map(_says_something, sentences_of(message.content or "")))
     ]
 
 
 def _says_something(sentence: str) -> bool:
-    return not sentence.endswith(("?", "？")) and (len(words(sentence)) > 2 or any(map(str.isdecimal, sentence)))
+    if sentence.endswith(("?", "？")) or _ASKS_FOR_WORK.match(sentence):
+        return False
+    return len(words(sentence)) > 2 or any(map(str.isdecimal, sentence))
+
+
+_ASKS_FOR_WORK = re.compile(
+    r"(?:please\s+)?(?:thanks|thank you|tell me|give me|show me|write|explain|translate|search|look up|summari[sz]e|list|open)\b",
+    re.IGNORECASE,
+)
 
 
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -175,7 +188,9 @@ def replaces_request(old: Observation, new: str, *, model: str | None) -> ModelR
     )
     both = f"Old note, {old.happened or iso(old.said_at)[:10]}: {old.text}\nNew note: {new}"
     messages: list[JSON] = [{"role": "system", "content": asked}, {"role": "user", "content": both}]
-    return ModelRequest(messages=messages, model=model, max_output_tokens=40, response_format=REPLACES_FORMAT)
+    return ModelRequest(
+        messages=messages, model=model, max_output_tokens=40, response_format=REPLACES_FORMAT, sampling=_SOBER
+    )
 
 
 def says_yes(text: str) -> bool:

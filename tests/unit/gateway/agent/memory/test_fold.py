@@ -49,6 +49,21 @@ def test_messages_and_candidates_begin_with_their_numbers() -> None:
     assert (request.model, request.tools) == ("fast", ())
 
 
+def test_a_small_model_reads_what_people_stated_and_is_not_left_to_chance() -> None:
+    said = [
+        *(message(number, text) for number, text in enumerate(("Thanks, that is good.", "Tell me a joke.", "Ok!"), 1)),
+        message(4, "What goes with lentils? I do not eat meat."),
+        message(5, "So you are vegetarian.", role=Role.ASSISTANT),
+        message(6, "What is the time in Oslo?"),
+        message(7, "Room 12"),
+        message(8, "今日は東京に行きました"),
+    ]
+    request = fold_request(material(*said, digest="tea"), Tokens(), model=None, most=1_000, small=True)
+    lines = str(request.messages[-1]["content"]).splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == ["4", "7", "8"]
+    assert request.sampling == {"temperature": 0.0}
+
+
 def test_a_giant_is_shown_with_its_start_and_its_end() -> None:
     giant = row(1, Role.USER, f"begin {'word ' * 60_000} end")
     text = fold_request(material(giant), Tokens(), model=None, most=6_000).messages[-1]["content"]
