@@ -329,6 +329,10 @@ async def test_a_model_that_can_hold_little_is_told(tmp_path: Path):
 
 def test_what_can_be_mended_is_mended(tmp_path: Path):
     home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    # Another gateway of this machine may have the usual port.
+    (home / "config.yaml").write_text(f"api: {{port: {free_port()}}}\n")
+    (home / "config.yaml").chmod(0o600)
     assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
     (home / "api_key").write_text("x" * 40)
     home.chmod(0o755)

@@ -1,9 +1,11 @@
 """Who may see the page in the browser, and from where a form may come."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gateway.config.sections import PersonSection
 from gateway.dashboard.server import COOKIE
 from sessions import audit, sign_ins
 from tests.conftest import HandClock
@@ -141,3 +143,16 @@ async def test_the_database_holds_no_secret(home: Path) -> None:
         assert secret.encode() not in stored
         assert visitor.cookie.encode() not in stored
         assert COOKIE.encode() not in stored
+
+
+async def test_a_person_of_the_team_has_to_be_an_admin(home: Path) -> None:
+    admin = PersonSection(name="ann", scopes=["chat", "admin"])
+    async with gateway(home, works=False) as gw:
+        gw.app.loaded = replace(gw.app.loaded, config=gw.app.config.model_copy(update={"people": [admin]}))
+        visitor = await signed_in(gw, "ann")
+        assert (await visitor.get("/ui/"))[0] == 200
+        # Taken away while she looks.
+        chats = PersonSection(name="ann", scopes=["chat"])
+        gw.app.loaded = replace(gw.app.loaded, config=gw.app.config.model_copy(update={"people": [chats]}))
+        status, text, _ = await visitor.get("/ui/")
+        assert (status, "no admin any more" in text) == (401, True)
