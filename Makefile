@@ -35,6 +35,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.text
 	@$(BIN)/python -m bench.time
 	@$(BIN)/python -m bench.walk
+	@$(BIN)/python -m bench.dashboard
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .
