@@ -24,6 +24,7 @@ from gateway.config.reading import Loaded, secrets
 from gateway.context import App
 from gateway.dispatch import open_dispatch
 from gateway.dispatch.fair_queue import FairPlaces
+from gateway.dispatch.holders import Holders
 from gateway.maintenance import Maintenance
 from gateway.observe import heap
 from gateway.observe.health import DatabaseWatch, ReloadStatus, Standstills
@@ -66,6 +67,7 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
     )
     app.embeddings = Embeddings(app)
     app.processes = Processes(app)
+    app.holders = Holders(app)
     app.mcp = McpServers(app)
     return app
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gateway.config.reading import Loaded
     from gateway.dispatch.base import Dispatch
     from gateway.dispatch.fair_queue import FairPlaces
+    from gateway.dispatch.holders import Holders
     from gateway.maintenance import Maintenance
     from gateway.observe.health import DatabaseWatch, ReloadStatus, Standstills
     from gateway.observe.metrics import Metrics
@@ -115,6 +116,7 @@ class App:
     folding: FoldWorker = field(init=False)
     upkeep: Maintenance = field(init=False)
     processes: Processes = field(init=False)
+    holders: Holders = field(init=False)
     mcp: McpServers = field(init=False)
 
     @property

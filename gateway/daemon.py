@@ -108,6 +108,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         intake = Intake(app)
         stack.callback(intake.close)
         app.chats = chats = PlatformSupervisor(app, intake)
+        await stack.enter_async_context(app.holders.taking())
         transcriber = await stack.enter_async_context(_transcriber(app.config))
         app.attachments = AttachmentDownloader(
             chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
@@ -121,7 +122,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
         resets, jobs, alerts = Resets(app), Jobs(app), OwnerAlerts(app)
-        await stack.enter_async_context(ticking(resets, jobs, alerts, Reminders(app)))
+        await stack.enter_async_context(ticking(app, resets, jobs, alerts, Reminders(app)))
 
         def report() -> dict[str, Any]:
             return {

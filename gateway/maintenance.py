@@ -14,6 +14,7 @@ from sessions import audit, inbox, memory, outbox, processes, responses, store
 from sessions.db import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.errors import Busy
+from sessions.holders import HOUSE
 from sessions.search import message_index
 from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts
@@ -96,29 +97,40 @@ class Maintenance:
     async def _prune(self) -> None:
         while True:
             try:
-                await self._in_rounds(inbox.prune_notes, self.app.clock() - NOTES_MS)
-                await self._prune_responses()
-                await self._in_rounds(inbox.prune_deleted_keys, self.app.clock() - inbox.DELETED_KEYS_KEPT_MS)
-                await self._in_rounds(processes.prune, self.app.clock() - NOTES_MS)
-                await self.prune_old()
-                older_than = self.app.clock() / 1000 - COPIES_SECONDS
-                await asyncio.to_thread(drop_copies, self.app.home, older_than=older_than)
-                newest = await self.app.database.read(memory.newest_forgotten)
-                await asyncio.to_thread(drop_copies_with_forgotten, self.app.home, newest)
-                unsent = await self.app.database.read(outbox.unsent_files)
-                await asyncio.to_thread(
-                    outgoing_files.prune, self.app.outgoing, unsent, self.app.clock() / 1000 - PRUNE_SECONDS
-                )
+                if self.app.holders.is_held(HOUSE):
+                    await self._prune_database()
+                await self.prune_home()
             except Exception as error:  # noqa: BLE001  # nothing depends on it; the next round finds what is left
                 log.warning("upkeep.not_pruned", error=str(error))
             await asyncio.sleep(PRUNE_SECONDS)
+
+    async def _prune_database(self) -> None:
+        await self._in_rounds(inbox.prune_notes, self.app.clock() - NOTES_MS)
+        await self._prune_responses()
+        await self._in_rounds(inbox.prune_deleted_keys, self.app.clock() - inbox.DELETED_KEYS_KEPT_MS)
+        await self._in_rounds(processes.prune, self.app.clock() - NOTES_MS)
+        await self.prune_old()
+
+    async def prune_home(self) -> None:
+        """What lies in this home alone, also where several share the database."""
+        older_than = self.app.clock() / 1000 - COPIES_SECONDS
+        await asyncio.to_thread(drop_copies, self.app.home, older_than=older_than)
+        newest = await self.app.database.read(memory.newest_forgotten)
+        await asyncio.to_thread(drop_copies_with_forgotten, self.app.home, newest)
+        unsent = await self.app.database.read(outbox.unsent_files)
+        await asyncio.to_thread(
+            outgoing_files.prune, self.app.outgoing, unsent, self.app.clock() / 1000 - PRUNE_SECONDS
+        )
+        if days := self.app.config.retention.files_days:
+            before = (self.app.clock() - days * DAY_MS) / 1000
+            await asyncio.to_thread(_prune_files, self.app.home / "workspace", before)
 
     async def _in_rounds(self, prune: Callable[[Connection, int, int], int], before: int) -> None:
         while await self.app.database.write(prune, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
             await asyncio.sleep(0)
 
     async def prune_old(self) -> None:
-        """Deletes what is older than the configuration keeps it."""
+        """Deletes what is older than the configuration keeps it in the database."""
         kept, now = self.app.config.retention, self.app.clock()
         if kept.outbox_days:
             await self._in_rounds(outbox.prune, now - kept.outbox_days * DAY_MS)
@@ -133,8 +145,6 @@ class Maintenance:
             )
             if gone:
                 log.info("sessions.pruned", count=gone, older_than_days=kept.sessions_days)
-        if kept.files_days:
-            await asyncio.to_thread(_prune_files, self.app.home / "workspace", (now - kept.files_days * DAY_MS) / 1000)
 
     async def _prune_responses(self) -> None:
         before = self.app.clock() - RESPONSES_MS

@@ -342,10 +342,14 @@ _CLAIMED = select(outbox.c.id, outbox.c.chat, outbox.c.lease_owner, outbox.c.lea
 )
 
 
-def left_claimed(conn: Connection, platform: str, owner: str, busy_chats: Collection[str]) -> list[int]:
-    """Returns the rows that are claimed and sent by nobody: by a process that is gone, or by this one in a chat that it does not send to."""
+def left_claimed(
+    conn: Connection, platform: str, owner: str, busy_chats: Collection[str], *, alone: bool = False
+) -> list[int]:
+    """Returns the rows that are claimed and sent by nobody: by a process that is gone, or by this one in a chat that it does not send to.
+    `alone`: only this process may send now, so every other is gone."""
     claimed = conn.execute(_CLAIMED, {"on": platform}).all()
-    gone = {by for by in {row.lease_owner for row in claimed} if by != owner and leases.is_gone(conn, by)}
+    others = {row.lease_owner for row in claimed} - {owner}
+    gone = others if alone else {by for by in others if leases.is_gone(conn, by)}
     return [
         row.id
         for row in claimed

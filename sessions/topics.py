@@ -24,6 +24,7 @@ class Topic(StrEnum):
     PEOPLE = "people"  # a platform: its known people have changed
     FAREWELL = "farewell"  # a run: see FarewellBegun
     MEMORY = "memory"  # a namespace of the memory
+    HOLDER = "holder"  # a lease of `holders`: it was given up
     WORK = "work"  # nothing: there are jobs that the process which made them has no place for
     LOOK = "look"  # nothing: every two seconds on PostgreSQL, since what other processes have told may be lost
     PROCESS = "process"  # a process that the agent has started: it is to end

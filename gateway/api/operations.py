@@ -29,7 +29,7 @@ from gateway.observe.logging import get_logger
 from gateway.observe.metrics import CONTENT_TYPE
 from sessions import gauges
 
-_WELL = frozenset({PlatformState.CONNECTED, "available"})
+_WELL = frozenset({PlatformState.CONNECTED, PlatformState.STANDBY, "available"})
 
 
 class HealthAnswer(ResponseModel):

@@ -20,7 +20,8 @@ from gateway.chats.sending import RateLimiter, RowSender, SentRow, is_edit
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import outbox, runs
-from sessions.errors import StateError
+from sessions.errors import LeaseLost, StateError
+from sessions.holders import of_platform
 from sessions.messages import Piece
 from sessions.records import OutRow, OutState
 from sessions.topics import Topic, Touch, ids_of
@@ -213,15 +214,16 @@ class Delivery:
         if time.monotonic() < self._recovers_at:
             return
         busy = list(self._busy)
-        if (
-            await self.app.database.read(outbox.left_claimed, self._platform, self.app.owner, busy)
-            or not self._recovers_at
-        ):
+        if await self.app.database.read(self._left_claimed, busy) or not self._recovers_at:
             await self.app.database.write(self._free_left, busy, await self._owner_key())
         self._recovers_at = time.monotonic() + RECOVER_SECONDS
 
+    def _left_claimed(self, conn: Connection, busy: Sequence[str]) -> list[int]:
+        alone = self.app.holders.is_shared  # then whoever holds the platform is the only one who sends
+        return outbox.left_claimed(conn, self._platform, self.app.owner, busy, alone=alone)
+
     def _free_left(self, conn: Connection, busy: Sequence[str], owner_key: str | None) -> None:
-        outbox.release(conn, self._platform, outbox.left_claimed(conn, self._platform, self.app.owner, busy))
+        outbox.release(conn, self._platform, self._left_claimed(conn, busy))
         now = self.app.clock()
         for row in outbox.interrupted(conn, self._platform, now):
             notify_undelivered(conn, row, row.last_error or "", now, owner_key=owner_key)
@@ -316,6 +318,10 @@ class Delivery:
                 self._prepare, row, await self._rows.rendered(row), edits=edits
             )
             await self._pacer.wait_before_call()
+            if not self.app.holders.is_held(
+                of_platform(self._platform)
+            ):  # it stood still; another process sends by now
+                raise LeaseLost(f"{self._platform} is another process's.")
             sent = await self._rows.send(row, content, draft)
         except TryLater as error:
             await self._put_off(row, error, edits=edits)

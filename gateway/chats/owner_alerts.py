@@ -1,22 +1,26 @@
 """Sends the owner a message when an alert's condition holds, at most once a day for each condition."""
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from sqlalchemy import Connection
 
+from gateway.chats.runner import PlatformState
 from gateway.context import App, every
 from gateway.observe.alerts import Alert, SystemReading, alerts
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from sessions import gauges, outbox, spending
+from sessions import gauges, outbox, spending, workers
 from sessions.clock import iso
 from sessions.jobs.delivery import owner_route
 from sessions.messages import Content
 from sessions.records import OutState
+from sessions.workers import WorkerState
 
 log = get_logger(__name__)
 
 EVERY_SECONDS = 60.0
+_WELL = frozenset({PlatformState.CONNECTED, PlatformState.STANDBY, "held", "not_installed"})
 _DAY_MS = 24 * 3_600_000
 _WEEK_DAYS = 7
 _KNOWN_DAYS = 3
@@ -48,7 +52,10 @@ class OwnerAlerts:
         dead = {platform: count for (platform, state), count in numbers.outbox.items() if state == OutState.DEAD}
         return SystemReading(
             now=now,
-            silent_since=self.app.chats.silent_since() if self.app.chats is not None else {},
+            silent_since={
+                **_silent_elsewhere(conn, now),
+                **(self.app.chats.silent_since() if self.app.chats is not None else {}),
+            },
             oldest_unread=numbers.oldest_unread,
             oldest_due=numbers.oldest_due,
             undelivered=dead,
@@ -58,6 +65,17 @@ class OwnerAlerts:
             usual_tokens=_usual_tokens(conn, now),
             refused_problems=len(self.app.reloads.last_refused.problems) if self.app.reloads.last_refused else 0,
         )
+
+
+def _silent_elsewhere(conn: Connection, now: int) -> dict[str, int]:
+    """Returns the platforms that other processes of the team hold and are not connected with, with the time since when."""
+    found: dict[str, int] = {}
+    for row in workers.everyone(conn):
+        if row.state_at(now) is WorkerState.READY:
+            for name, part in row.report.get("parts", {}).items():
+                if name != "database" and part["state"] not in _WELL and part.get("since"):
+                    found[name] = round(datetime.fromisoformat(part["since"]).timestamp() * 1000)
+    return found
 
 
 def alert_text(alert: Alert) -> str:

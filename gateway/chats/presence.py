@@ -144,6 +144,8 @@ class Presence:
         self._sleep = sleep
         self._shown: dict[str, ShownRun] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self.shows = True
+        """False: another process shows this platform's runs."""
         self._unlisten = app.live.listen("*", self._on_live_event)
 
     def close(self) -> None:
@@ -185,6 +187,8 @@ class Presence:
     # --- from stage to stage ---
 
     def _on_live_event(self, event: LiveEvent) -> None:
+        if not self.shows:
+            return
         if event.kind == "begun":
             self._begin(event.run)
             return

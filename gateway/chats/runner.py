@@ -15,6 +15,7 @@ from adapters.base import (
     CatchesUp,
     DeliveryError,
     HomePage,
+    ReceivesWebhooks,
     ShowsHome,
     ShowsStatus,
     TryLater,
@@ -34,6 +35,7 @@ from gateway.texts import format_short_time, say
 from sessions import asks, meta, outbox, runs, store
 from sessions.clock import now_ms
 from sessions.errors import StateError
+from sessions.holders import of_platform
 from sessions.keys import Address, ChatKind, Sender
 from sessions.messages import Button, Inbound, InboundKind
 from sessions.records import AskKind, RunStatus
@@ -47,6 +49,7 @@ _UNAUTHORIZED = (30, 60, 120, 300)
 _STEADY_SECONDS = 60
 _COMMANDS_AGAIN_SECONDS = 3_600
 CHECK_SECONDS = 5
+STANDBY_SECONDS = 0.5
 
 
 _POSITION = "seen:{}"
@@ -61,6 +64,7 @@ SHOWN_SESSIONS = 5
 
 class PlatformState(StrEnum):
     STARTING = "starting"
+    STANDBY = "standby"  # another process of the team is connected; webhooks are taken here, too
     CONNECTED = "connected"
     NOT_SENDING = "not_sending"  # messages come in, and none can be sent
     LOST = "lost"
@@ -96,8 +100,11 @@ class PlatformRunner:
         app: App,
         intake: Intake,
         *,
+        begins: Callable[[], Awaitable[None]] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`begins` is called when it has become this process that is connected."""
+        self._begins = begins
         self.name = str(adapter.platform)
         self.adapter = adapter
         self.app = app
@@ -108,12 +115,50 @@ class PlatformRunner:
         self.known = asyncio.Event()
         """Set once the platform has answered, or has failed to."""
         self._beside: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         pacer = RateLimiter(adapter.pace)
         self.presence = Presence(app, adapter, pacer)
         self.delivery = Delivery(app, adapter, intake, pacer, self.presence)
         adapter.on_success(self._connected)
 
     async def run(self) -> None:
+        """Runs the platform while this process holds its lease. Returns when that is lost."""
+        lease, waiting = of_platform(self.name), None
+        if not self.app.holders.is_held(lease):
+            self.presence.shows = False
+            waiting = asyncio.create_task(self._supervise(self._stand_by, "standby"))
+        try:
+            await self.app.holders.hold(lease, partial(self._run_connected, waiting))
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+            if not self._is_closed:
+                await self._close()
+
+    async def _stand_by(self) -> None:
+        """While another process is connected: makes the adapter know who it is, where deliveries may come to this process by HTTP."""
+        await asyncio.sleep(STANDBY_SECONDS)  # it may be this process's turn at once
+        if self.health.become(PlatformState.STANDBY):
+            self.health.was_up = True
+        self.known.set()
+        if isinstance(self.adapter, ReceivesWebhooks):
+            self.health.who = await self.adapter.check()
+        await asyncio.Event().wait()
+
+    async def _close(self) -> None:
+        self._is_closed = True
+        self.presence.close()
+        for task in self._beside:
+            task.cancel()
+        await self.adapter.close()
+
+    async def _run_connected(self, waiting: "asyncio.Task[None] | None") -> None:
+        if waiting is not None:
+            waiting.cancel()
+            self.presence.shows = True
+            self.health.become(PlatformState.STARTING)
+            if self._begins is not None:
+                await self._begins()
         try:
             # Before anything is delivered: an answer may still take the place of a preview that an earlier process has shown.
             self.presence.restore(await self.app.database.read(runs.still_shown), self.app.clock())
@@ -127,10 +172,7 @@ class PlatformRunner:
                 if isinstance(self.adapter, CatchesUp):
                     group.create_task(self._supervise(partial(self._store_positions, self.adapter), "position"))
         finally:
-            self.presence.close()
-            for task in self._beside:
-                task.cancel()
-            await self.adapter.close()
+            await self._close()
 
     async def _supervise(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         failures, kind = 0, _BACKOFF

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from adapters.base import Adapter, DeliveryError, ReceivesWebhooks, WebhookReply
@@ -14,6 +15,7 @@ from gateway.observe.logging import get_logger
 from sessions import people
 from sessions.clock import iso
 from sessions.errors import Invalid
+from sessions.holders import of_platform
 
 log = get_logger(__name__)
 
@@ -63,17 +65,29 @@ class PlatformSupervisor:
                 self._missing[name] = str(error)
                 continue
             self._settings[name] = wanted[name]
-            await self._offer_ownership(name)
+            if self.app.holders.is_held(of_platform(name)):
+                await self._offer_ownership(name)
         return started
 
     def _start(self, name: str, section: PlatformSection, webhook_url: str) -> None:
         try:
-            adapter = build(name, section, webhook_url=webhook_url)
+            self._build(name, section, webhook_url)
         except DeliveryError as error:
             raise Invalid(str(error)) from error
-        platform = PlatformRunner(adapter, self.app, self._intake)
+        self._tasks[name] = asyncio.create_task(self._keep_running(name, section, webhook_url), name=name)
+
+    def _build(self, name: str, section: PlatformSection, webhook_url: str) -> PlatformRunner:
+        adapter = build(name, section, webhook_url=webhook_url)
+        platform = PlatformRunner(adapter, self.app, self._intake, begins=partial(self._offer_ownership, name))
         self.running[name], self.adapters[name] = platform, adapter
-        self._tasks[name] = asyncio.create_task(platform.run(), name=name)
+        return platform
+
+    async def _keep_running(self, name: str, section: PlatformSection, webhook_url: str) -> None:
+        """Runs the platform, until cancelled. One that another process has taken over is built anew, and waits for its turn."""
+        platform = self.running[name]
+        while True:
+            await platform.run()
+            platform = self._build(name, section, webhook_url)
 
     async def _offer_ownership(self, name: str) -> None:
         """Makes a code for a platform on which nobody has access yet: whoever presents it first becomes the owner."""
@@ -145,7 +159,7 @@ class PlatformSupervisor:
         return {
             name: round(health.since * 1000)
             for name, health in healths.items()
-            if health.state is not PlatformState.CONNECTED
+            if health.state not in {PlatformState.CONNECTED, PlatformState.STANDBY}
         }
 
     def states(self) -> dict[str, dict[str, Any]]:
@@ -178,5 +192,7 @@ def _describe(platform: PlatformRunner) -> str:
             return f"this is {health.who}" if health.who else "connected"
         case PlatformState.STARTING:
             return "connecting"
+        case PlatformState.STANDBY:
+            return "another process is connected"
         case PlatformState.LOST | PlatformState.UNAUTHORIZED | PlatformState.NOT_SENDING:
             return health.message

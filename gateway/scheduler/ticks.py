@@ -11,9 +11,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.context import Every
+from gateway.context import App, Every
 from gateway.observe.logging import get_logger
 from sessions.errors import DatabaseUnavailable
+from sessions.holders import HOUSE
 
 log = get_logger(__name__)
 
@@ -25,13 +26,14 @@ CLOCK_SECONDS = 1.0
 class _Ticking:
     """Calls one function. A tick during which the one before still goes on is left out."""
 
-    def __init__(self, name: str, tick: Tick) -> None:
+    def __init__(self, name: str, tick: Tick, app: App) -> None:
         self._name = name
         self._tick = tick
+        self._app = app
         self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        if self.task is None or self.task.done():
+        if (self.task is None or self.task.done()) and self._app.holders.is_held(HOUSE):
             self.task = asyncio.create_task(self._run_and_log(), name=f"tick {self._name}")
             await asyncio.shield(self.task)  # from APScheduler, which cancels what goes on when it is shut down
 
@@ -58,9 +60,9 @@ async def _follow_clock(scheduler: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def ticking(*owners: object) -> AsyncGenerator[None]:
-    """Calls every method of these objects that is marked with `every`, as often as its mark says, while the block lasts; what goes on at
-    its end is finished.
+async def ticking(app: App, *owners: object) -> AsyncGenerator[None]:
+    """Calls every method of these objects that is marked with `every`, as often as its mark says, while the block lasts and this process keeps
+    the house; what goes on at its end is finished.
     """
     from apscheduler.executors.asyncio import AsyncIOExecutor
     from apscheduler.jobstores.memory import MemoryJobStore
@@ -78,7 +80,7 @@ async def ticking(*owners: object) -> AsyncGenerator[None]:
         for name, method in vars(type(owner)).items():
             mark = getattr(method, "every", None)
             if isinstance(mark, Every):
-                works.append(_Ticking(mark.name, getattr(owner, name)))
+                works.append(_Ticking(mark.name, getattr(owner, name), app))
                 at_once = datetime.now(UTC)
                 scheduler.add_job(works[-1].run, "interval", seconds=mark.seconds, id=mark.name, next_run_time=at_once)
     scheduler.start()

@@ -57,6 +57,11 @@ def _adding(dialect: str, table: Table, names: tuple[str, ...]) -> Any:
     return inserting.on_conflict_do_update(index_elements=list(table.primary_key), set_=sums)
 
 
+def inserting(dialect: str, table: Table) -> Any:
+    """Returns an insert of this table that can say what becomes of a row that is there."""
+    return _insert(dialect)(table)
+
+
 def _insert(dialect: str) -> Any:
     return import_module(f"sqlalchemy.dialects.{dialect}").insert  # only the one in use: each takes its memory
 

@@ -13,6 +13,7 @@ from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import memory
 from sessions.errors import StateError
+from sessions.holders import HOUSE
 from sessions.memory.vectors import QueryVector
 from sessions.records import Observation
 from sessions.topics import Topic, Touch
@@ -27,6 +28,8 @@ BATCH = 16
 REST_MS = 60_000
 """How long no call is made after a failure."""
 GROUP_SECONDS = 2.0
+ELSEWHERE_SECONDS = 60.0
+"""How often it is looked whether it has become this process that makes them."""
 LONGEST_QUERY = 2_000
 
 
@@ -62,7 +65,9 @@ class Embeddings:
         unlisten = self.app.database.listen(self._on_commit, Topic.MEMORY)
         try:
             while True:
-                again = await self.make_some() if self.model else None
+                # Of several processes one does it, or they would embed the same notes.
+                mine = self.app.holders.is_held(HOUSE)
+                again = (await self.make_some() if mine else ELSEWHERE_SECONDS) if self.model else None
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), again)
                 await asyncio.sleep(GROUP_SECONDS)  # notes that come one after the other share a call

@@ -67,6 +67,7 @@ async def test_what_is_too_old_goes(home: Path, database: Database):
     days = {"sessions_days": 90, "files_days": 90, "outbox_days": 30}
     upkeep = Maintenance(make_app(home, database, clock=HandClock(NOW), sections={"retention": days}))
     await upkeep.prune_old()
+    await upkeep.prune_home()
     assert not database.read_now(store.exists, old)
     assert database.read_now(store.exists, young)
     assert database.read_now(store.exists, is_open)

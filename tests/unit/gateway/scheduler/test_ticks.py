@@ -2,12 +2,15 @@
 
 import asyncio
 from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
 
 import pytest
 from apscheduler.schedulers import base
 
 from gateway.context import every
 from gateway.scheduler import ticks
+from sessions.db import Database
+from tests.app import make_app
 
 
 class AdjustableTime(datetime):
@@ -18,7 +21,7 @@ class AdjustableTime(datetime):
         return datetime.now(tz) + cls.ahead
 
 
-async def test_a_clock_that_is_set_back_stops_no_tick(monkeypatch: pytest.MonkeyPatch):
+async def test_a_clock_that_is_set_back_stops_no_tick(home: Path, sqlite: Database, monkeypatch: pytest.MonkeyPatch):
     for module in (base, ticks):
         monkeypatch.setattr(module, "datetime", AdjustableTime)
     monkeypatch.setattr(ticks, "CLOCK_SECONDS", 0.05)
@@ -31,7 +34,7 @@ async def test_a_clock_that_is_set_back_stops_no_tick(monkeypatch: pytest.Monkey
             ticked.release()
             raise ValueError("a tick that fails does not stop the next one")
 
-    async with asyncio.timeout(30), ticks.ticking(Work()):
+    async with asyncio.timeout(30), ticks.ticking(make_app(home, sqlite), Work()):
         for _ in range(3):
             await ticked.acquire()
         AdjustableTime.ahead = timedelta()

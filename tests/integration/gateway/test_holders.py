@@ -1,0 +1,137 @@
+"""What one process of a team does at a time: connected with a platform, keeping the house. Two apps on one PostgreSQL stand for two processes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.context import App
+from gateway.dispatch import holders as holding
+from sessions import holders
+from sessions.db import open_database
+from sessions.errors import DatabaseUnavailable
+from sessions.holders import HOUSE
+from sessions.leases import of_worker
+from tests.app import make_app
+
+NAME = "platform:telegram"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All times a tenth of the real ones."""
+    monkeypatch.setattr(holding, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(holding, "LOST_SECONDS", 0.5)
+    monkeypatch.setattr(holders, "LEASE_MS", 800)
+
+
+class Connection:
+    """A platform that must never be held by two. `spans`: who held it from when to when."""
+
+    def __init__(self) -> None:
+        self.who: set[str] = set()
+        self.spans: list[tuple[str, float, float]] = []
+        self.most = 0
+
+    async def hold(self, app: App, name: str) -> None:
+        async def connected() -> None:
+            self.who.add(name)
+            self.most = max(self.most, len(self.who))
+            began = time.monotonic()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.who.discard(name)
+                self.spans.append((name, began, time.monotonic()))
+
+        while True:
+            await app.holders.hold(NAME, connected)
+
+    async def until(self, *who: str) -> float:
+        began = time.monotonic()
+        async with asyncio.timeout(20):
+            while self.who != set(who):
+                await asyncio.sleep(0.005)
+        return time.monotonic() - began
+
+
+@asynccontextmanager
+async def team(home: Path, url: str, count: int) -> AsyncIterator[list[App]]:
+    async with AsyncExitStack() as stack:
+        apps: list[App] = []
+        for number in range(count):
+            database = await asyncio.to_thread(open_database, home, url)
+            stack.push_async_callback(asyncio.to_thread, database.close)
+            app = make_app(home, database, clock=database.clock)
+            app.owner = of_worker(number)
+            assert database.bus is not None
+            database.bus.open()
+            apps.append(app)
+        yield apps
+
+
+async def until(ready) -> None:
+    async with asyncio.timeout(20):
+        while not ready():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_one_holds_a_platform_and_hands_it_over_at_once_when_it_is_drained(home, postgres_url):
+    connection = Connection()
+    async with team(home, postgres_url, 2) as (a, b), AsyncExitStack() as stay:
+        await stay.enter_async_context(b.holders.taking())
+        async with a.holders.taking():
+            first = asyncio.create_task(connection.hold(a, "a"))
+            await connection.until("a")
+            await until(lambda: a.holders.is_held(HOUSE) or b.holders.is_held(HOUSE))
+            second = asyncio.create_task(connection.hold(b, "b"))
+            stay.callback(second.cancel)
+            await asyncio.sleep(1.5)  # longer than a lease: it is renewed
+            assert connection.who == {"a"}
+            assert a.holders.is_held(NAME) != b.holders.is_held(NAME)
+            assert a.holders.is_held(HOUSE) != b.holders.is_held(HOUSE)
+            first.cancel()
+            assert await connection.until("b") < 0.5
+        await until(lambda: b.holders.is_held(HOUSE))
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+    assert connection.most == 1
+
+
+@pytest.mark.usefixtures("quick")
+async def test_whoever_cannot_renew_it_stops_before_another_begins(home, postgres_url, monkeypatch):
+    connection = Connection()
+    async with team(home, postgres_url, 2) as (a, b), a.holders.taking(), b.holders.taking():
+        tasks = [asyncio.create_task(connection.hold(a, "a"))]
+        await connection.until("a")
+        tasks.append(asyncio.create_task(connection.hold(b, "b")))
+
+        async def away(*_: object, **__: object) -> None:
+            raise DatabaseUnavailable("cut off")
+
+        monkeypatch.setattr(a.database, "write", away)
+        await connection.until()
+        assert not a.holders.is_held(NAME)
+        assert await connection.until("b") < 1.0
+        monkeypatch.undo()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert connection.most == 1
+
+
+async def test_where_nobody_else_can_be_everything_is_held(home, sqlite):
+    app = make_app(home, sqlite)
+    async with app.holders.taking():
+        assert app.holders.is_held(HOUSE)
+        done: list[str] = []
+
+        async def work() -> None:
+            done.append("done")
+
+        await app.holders.hold(NAME, work)
+        assert done == ["done"]
