@@ -40,6 +40,9 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
 from sessions.restored import require_complete
 
+CONNECTIONS_OF_MANY = 3
+"""With PostgreSQL, for each of several processes of one home; two more when it has much to do."""
+
 
 def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database, *, clock: Clock = now_ms) -> App:
     """Returns the app with all that only keeps something. What works is still missing: model, dispatch, worker, folding and upkeep."""
@@ -78,21 +81,23 @@ async def open_app(
     loaded: Loaded,
     *,
     serves: bool = True,
+    slot: int | None = None,
     pause: float = 0.0,
     clock: Clock | None = None,
 ) -> AsyncGenerator[App]:
     """Yields everything, wired and repaired after a crash, but not yet running. `serves` False: it works on no session key but those that are
-    added to its dispatch, as a terminal does. `pause`: between the words of the practice model. `clock`:
+    added to its dispatch, as a terminal does. `slot`: which of several processes of this home it is. `pause`: between the words of the practice model. `clock`:
     what everything takes for the time; None: the database's.
     """
     hide(secrets(loaded.config))
     chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
-    database = await asyncio.to_thread(open_database, home, loaded.config.database.url.get_secret_value())
+    database = await asyncio.to_thread(_open_database, home, loaded, slot)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, database.close)
         await asyncio.to_thread(require_complete, home, database)
         clock = clock or database.clock
         app = assemble(home, loaded, chosen, database, clock=clock)
+        app.slot = slot or 1
         app.model = _new_model(app, pause)
         stack.push_async_callback(_close_models, app)
         stack.push_async_callback(app.embeddings.aclose)
@@ -110,6 +115,11 @@ async def open_app(
         # Only after a good end; after an error the next start repairs what is not up to date.
         await app.dispatch.close()
         await app.upkeep.close()
+
+
+def _open_database(home: Path, loaded: Loaded, slot: int | None) -> Database:
+    url = loaded.config.database.url.get_secret_value()
+    return open_database(home, url) if slot is None else open_database(home, url, connections=CONNECTIONS_OF_MANY)
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gateway.agent.models.interface import ModelError
 from gateway.agent.models.speaker import Speaker
@@ -43,6 +43,9 @@ LEAST_FREE_BYTES = 100 * 2**20
 _SAME_CHANGE_MS = 600_000
 _LONGEST_LIST = 500
 _NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
+
+
+Role = Literal["all", "worker", "ingress"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +104,18 @@ class Serving:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[Serving]:
-    """Runs platforms and HTTP while the block lasts. `guard` may hold the platforms back for some minutes."""
+async def serving(
+    app: App, guard: CrashGuard | None = None, *, role: Role = "all", shares_port: bool = False
+) -> AsyncGenerator[Serving]:
+    """Runs platforms and HTTP while the block lasts. `guard` may hold the platforms back for some minutes. `role`: a `worker` opens no port and is
+    connected with no platform. `shares_port`: with other processes of this machine.
+    """
     async with contextlib.AsyncExitStack() as stack:
         # The stack unwinds in reverse: what is ready is sent first, and platforms are closed before the intake that they deliver to.
         intake = Intake(app)
         stack.callback(intake.close)
         app.chats = chats = PlatformSupervisor(app, intake)
-        await stack.enter_async_context(app.holders.taking())
+        await stack.enter_async_context(app.holders.taking(platforms=role != "worker"))
         transcriber = await stack.enter_async_context(_transcriber(app.config))
         app.attachments = AttachmentDownloader(
             chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
@@ -118,7 +125,11 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         stack.push_async_callback(chats.close)
         for work in (chats.poll_other_processes(), app.metrics.watch_loop(), app.watch.run()):
             _run_until_closed(stack, work)
-        url, hint = await stack.enter_async_context(_http(app))  # where its port is taken, nothing begins
+        url, hint = "", ""
+        if role != "worker":
+            url, hint = await stack.enter_async_context(
+                _http(app, shares_port=shares_port)
+            )  # where its port is taken, nothing begins
         # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
         resets, jobs, alerts = Resets(app), Jobs(app), OwnerAlerts(app)
@@ -136,9 +147,8 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "alerts": [*_troubles(app), *(alert_text(alert) for alert in alerts.current)],
             }
 
-        await stack.enter_async_context(
-            Heartbeat(database=app.database, describe=report, owner=app.owner, clock=app.clock).reporting()
-        )
+        heartbeat = Heartbeat(database=app.database, describe=report, owner=app.owner, role=role, clock=app.clock)
+        await stack.enter_async_context(heartbeat.reporting())
         yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint)
 
 
@@ -182,7 +192,7 @@ async def _start_platforms(
 
 
 @contextlib.asynccontextmanager
-async def _http(app: App) -> AsyncGenerator[tuple[str, str]]:
+async def _http(app: App, *, shares_port: bool) -> AsyncGenerator[tuple[str, str]]:
     """Serves the API while the block lasts. Yields its address, and where its key is."""
     section = app.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
@@ -191,7 +201,9 @@ async def _http(app: App) -> AsyncGenerator[tuple[str, str]]:
         log.warning("api.short_key", characters=len(own.secret), at_least=KEY_LENGTH, how_to_mend=how)
     app.local_key, app.keys = own, caller_keys(app.config, own)
     server = ServerState(app)
-    async with serving_http(server, section.host, section.port, Dashboard(server).answer) as address:
+    async with serving_http(
+        server, section.host, section.port, Dashboard(server).answer, shares_port=shares_port
+    ) as address:
         keys = f"{len(section.keys)} configured key{'' if len(section.keys) == 1 else 's'}"
         yield address.url, keys if own is None else f"key in {shown(app.home)}/api_key"
 

@@ -44,7 +44,8 @@ class Maintenance:
         app: App,
     ) -> None:
         self.app = app
-        self._transcripts = Transcripts(app.home, app.database)
+        # Of several processes of one home the first writes them.
+        self._transcripts = Transcripts(app.home, app.database) if app.slot == 1 else None
         self._loop = asyncio.get_running_loop()
         self._grown = asyncio.Event()
         self._grown.set()  # an earlier process may have left something unindexed
@@ -56,29 +57,31 @@ class Maintenance:
 
     async def repair(self) -> None:
         """Completes transcripts and index after a crash."""
-        await asyncio.to_thread(self._transcripts.repair)
+        if self._transcripts is not None:
+            await asyncio.to_thread(self._transcripts.repair)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._mirror())
-            group.create_task(self._catch_up())
+            if self._transcripts is not None:
+                group.create_task(self._mirror(self._transcripts))
+                group.create_task(self._catch_up(self._transcripts))
             group.create_task(self._index())
             group.create_task(self._prune())
 
-    async def _mirror(self) -> None:
+    async def _mirror(self, transcripts: Transcripts) -> None:
         while True:
             await asyncio.sleep(MIRROR_SECONDS)
-            if self._transcripts.due:
+            if transcripts.due:
                 try:
-                    await asyncio.to_thread(self._transcripts.flush)
+                    await asyncio.to_thread(transcripts.flush)
                 except Exception as error:  # noqa: BLE001  # a full disk must not end the daemon; what failed stays due
                     log.warning("transcripts.behind", error=str(error))
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, transcripts: Transcripts) -> None:
         while True:
             await asyncio.sleep(CATCH_UP_SECONDS)
             try:
-                await asyncio.to_thread(self._transcripts.catch_up)
+                await asyncio.to_thread(transcripts.catch_up)
             except Exception as error:  # noqa: BLE001  # as above
                 log.warning("transcripts.behind", error=str(error))
 
@@ -170,7 +173,8 @@ class Maintenance:
         # Everything that is committed by now; `run` was cancelled before.
         while await self.app.database.write(message_index.index_some):
             pass
-        await asyncio.to_thread(self._transcripts.close)
+        if self._transcripts is not None:
+            await asyncio.to_thread(self._transcripts.close)
 
 
 def _prune_files(workspaces: Path, before: float) -> None:

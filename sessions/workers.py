@@ -85,6 +85,31 @@ def held_leases(conn: Connection, now: int) -> list[LeaseRow]:
     return [LeaseRow(name=row["name"], owner=row["owner"], until=row["until"]) for row in rows]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """The jobs that distribute runs over processes. `stalled`: of processes that are gone, and not taken over yet."""
+
+    waiting: int
+    at_work: int
+    stalled: int
+
+
+_ENGINE = """
+SELECT count(*) FILTER (WHERE status = 'todo'), count(*) FILTER (WHERE status = 'doing'),
+count(*) FILTER (WHERE status = 'doing' AND (worker_id IS NULL OR worker_id IN
+(SELECT id FROM procrastinate_workers WHERE last_heartbeat < clock_timestamp() - make_interval(secs => %(seconds)s))))
+FROM procrastinate_jobs
+"""
+
+
+def engine_state(conn: Connection) -> EngineState | None:
+    """None on SQLite, where one process does everything."""
+    if conn.dialect.name == "sqlite":
+        return None
+    row = conn.exec_driver_sql(_ENGINE, {"seconds": leases.STALLED_SECONDS}).one()
+    return EngineState(waiting=row[0], at_work=row[1], stalled=row[2])
+
+
 def forget_lost(conn: Connection, now: int) -> None:
     """Removes those that are known to be dead, and those that have been silent for a day."""
     for row in everyone(conn):

@@ -31,10 +31,11 @@ class CrashGuard:
         home: Path,
         *,
         was_killed: bool,
+        name: str = FILE,
         clock: Clock = now_ms,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._path = home / FILE
+        self._path = home / name
         self._clock = clock
         self._sleep = sleep
         self._starts = self._read() if was_killed else []

@@ -12,15 +12,16 @@ from urllib.parse import urlsplit
 
 import click
 
+from gateway.api.http.callers import local_key
 from gateway.app import open_app, running
 from gateway.chats.crash_guard import CrashGuard
-from gateway.cli import process
+from gateway.cli import process, workers
 from gateway.cli.base import Cli, pass_cli, program
 from gateway.cli.output import bad_config_as_text, sentence, warning_as_text
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded, load
 from gateway.context import App
-from gateway.daemon import Serving, serving
+from gateway.daemon import Role, Serving, serving
 from gateway.home import prepare_home, shown
 from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger, is_journal
@@ -43,8 +44,17 @@ STARTING = "No changes were made; the gateway was not started."
 
 
 @click.command()
+@click.option(
+    "--role",
+    type=click.Choice(["all", "worker", "ingress"]),
+    default="all",
+    help="On PostgreSQL: everything; only runs, on no port; only platforms, webhooks and HTTP.",
+)
+@click.option(
+    "--workers", "count", type=click.IntRange(1, 64), default=1, help="On PostgreSQL: so many processes, on one port."
+)
 @pass_cli
-def run(cli: Cli) -> None:
+def run(cli: Cli, role: Role, count: int) -> None:
     """The gateway, in the foreground."""
     new = not cli.home.exists()
     prepare_home(cli.home)
@@ -56,39 +66,66 @@ def run(cli: Cli) -> None:
         raise click.exceptions.Exit(2) from None
     for warning in loaded.warnings:
         click.echo(warning_as_text(warning, color=sys.stderr.isatty()), err=True)
-    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    on_sqlite = not loaded.config.database.url.get_secret_value()
+    if on_sqlite and (count > 1 or role != "all"):
+        what = "--workers" if count > 1 else "--role"
+        click.echo(
+            f"{what} is for a team's PostgreSQL, which database.url names. On SQLite one process does everything.",
+            err=True,
+        )
+        raise click.exceptions.Exit(2)
+    slot = workers.slot(os.environ)
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and count == 1
     settings = loaded.config.log
     folder = cli.home / "logs" if settings.file else None
-    logging.configure(settings.level, folder, shown="warning" if on_terminal else "", form=settings.format)
+    shown = "warning" if on_terminal else ""
+    logging.configure(settings.level, folder, shown=shown, form=settings.format, worker=slot)
     process.raise_file_limit()
     heap.tune()
     sys.setswitchinterval(0.0002)  # a thread that works on something large gives way to the event loop sooner
-    on_sqlite = not loaded.config.database.url.get_secret_value()
     # In a process of its own: what alembic loads would stay in memory for good.
     if on_sqlite and not process.has_pid_file(cli.home):
         upgrade_in_child(cli.home)
+    if slot is not None:  # the parent holds the home
+        guard = CrashGuard(cli.home, was_killed=workers.RESTARTED in os.environ, name=f"gateway.starts.{slot}")
+        asyncio.run(_serve(cli, loaded, seen, guard, new=new, on_terminal=False, role=role))
+        return
     with process.single_instance(cli.home) as was_killed:
         leases.hold_home()
+        if count > 1:
+            if not loaded.config.api.keys:
+                local_key(cli.home)  # before several make one at once
+            raise click.exceptions.Exit(asyncio.run(workers.Workers(cli.home, role, count).run()))
         path = cli.home / "state.db"
         if on_sqlite and (ended_uncleanly(path) or (was_killed and path.exists())):
             log.info("database.checked", whole=quick_check(path))
         asyncio.run(
-            _serve(cli, loaded, seen, CrashGuard(cli.home, was_killed=was_killed), new=new, on_terminal=on_terminal)
+            _serve(
+                cli,
+                loaded,
+                seen,
+                CrashGuard(cli.home, was_killed=was_killed),
+                new=new,
+                on_terminal=on_terminal,
+                role=role,
+            )
         )
 
 
 async def _serve(
-    cli: Cli, loaded: Loaded, seen: _ModificationTimes, guard: CrashGuard, *, new: bool, on_terminal: bool
+    cli: Cli, loaded: Loaded, seen: _ModificationTimes, guard: CrashGuard, *, new: bool, on_terminal: bool, role: Role
 ) -> None:
     async with process.signals() as signals, contextlib.AsyncExitStack() as stack:
-        started = await _started(cli, loaded, guard, stack, signals.end, pause=PAUSE if on_terminal else 0)
+        started = await _started(cli, loaded, guard, stack, signals.end, pause=PAUSE if on_terminal else 0, role=role)
         if started is None:
             return
         app, served = started
-        lines = await served.chats.lines()
-        click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
+        if workers.slot(os.environ) is None:
+            lines = await served.chats.lines()
+            click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
         # Only now: systemd starts what depends on us, and what it starts may call at once.
         process.notify_systemd("READY=1")
+        workers.tell_ready(os.environ)
         log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
         async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals, seen)):
             if on_terminal:
@@ -101,17 +138,26 @@ async def _serve(
 
 
 async def _started(
-    cli: Cli, loaded: Loaded, guard: CrashGuard, stack: contextlib.AsyncExitStack, end: asyncio.Event, *, pause: float
+    cli: Cli,
+    loaded: Loaded,
+    guard: CrashGuard,
+    stack: contextlib.AsyncExitStack,
+    end: asyncio.Event,
+    *,
+    pause: float,
+    role: Role,
 ) -> tuple[App, Serving] | None:
     """Starts everything, to be stopped with the stack. Waits while the database is away or the disk is full, as a running daemon does. Returns
     None when the end was asked for meanwhile.
     """
-    told = ""
+    told, slot = "", workers.slot(os.environ)
     for seconds in chain(_START_PAUSES, repeat(_START_PAUSES[-1])):
         try:
             async with contextlib.AsyncExitStack() as attempt:
-                app = await attempt.enter_async_context(open_app(cli.home, loaded, pause=pause))
-                served = await attempt.enter_async_context(serving(app, guard))
+                app = await attempt.enter_async_context(
+                    open_app(cli.home, loaded, pause=pause, serves=role != "ingress", slot=slot)
+                )
+                served = await attempt.enter_async_context(serving(app, guard, role=role, shares_port=slot is not None))
                 await attempt.enter_async_context(running(app))
                 await stack.enter_async_context(attempt.pop_all())
                 return app, served

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from sessions.gauges import Gauges
 from sessions.jobs import Job
 from sessions.records import OutState
 from sessions.runs import farewells
-from sessions.workers import LeaseRow, WorkerRow, WorkerState
+from sessions.workers import EngineState, LeaseRow, WorkerRow, WorkerState
 
 NOT_RUNNING = 1
 SHOWN = 3
@@ -45,6 +45,7 @@ def status(cli: Cli, wants_json: bool) -> None:
         return _HomeState(
             workers=workers.everyone(conn),
             leases=workers.held_leases(conn, now),
+            engine=workers.engine_state(conn),
             numbers=gauges.read_gauges(conn),
             jobs=jobs.upcoming(conn, limit=SHOWN),
             owed=len(farewells.owed(conn)),
@@ -68,6 +69,7 @@ class _HomeState:
 
     workers: Sequence[WorkerRow] = ()
     leases: Sequence[LeaseRow] = ()
+    engine: EngineState | None = None
     numbers: Gauges = field(default_factory=lambda: Gauges(runs={}, oldest_unread=None, outbox={}, oldest_due=None))
 
     jobs: Sequence[Job] = ()
@@ -97,6 +99,7 @@ def _facts(found: _HomeState, now: int) -> dict[str, Any]:
             for row in found.workers
         ],
         "leases": [{"name": row.name, "owner": row.owner, "until": iso(row.until)} for row in found.leases],
+        "engine": None if found.engine is None else asdict(found.engine),
         "queue": {
             "oldest_unread_seconds": _age(numbers.oldest_unread, now),
             "to_send": _to_send(numbers),
@@ -125,10 +128,14 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
         yield f"No gateway runs on {cli.home}. `hermes gateway run` starts one."
     for row in found.workers:
         yield from _worker_lines(row, now)
+        if held := [lease.name for lease in found.leases if lease.owner == row.owner]:
+            yield f"  {'Holds':<10} {', '.join(held)}"
     waits = ""
     if numbers.oldest_unread is not None:
         waits = f", the oldest message waits for {format_duration((now - numbers.oldest_unread) / 1000)}"
     yield f"  {'Queue':<10} {counted(_to_send(numbers), 'message')} to send{waits}"
+    if (engine := found.engine) is not None:
+        yield f"  {'Engine':<10} {counted(engine.at_work, 'job')} at work, {engine.waiting} waiting, {engine.stalled} stalled"
     running, waiting = numbers.runs.get("running", 0), numbers.runs.get("waiting_on_human", 0)
     yield f"  {'Runs':<10} {running} at work, {waiting} waiting for a person"
     for number, reset in enumerate(found.resets):

@@ -56,6 +56,7 @@ class Holders:
         self._wanted: dict[str, _Lease] | None = None
         self._wake = asyncio.Event()
         self._ending = False
+        self._platforms = True
 
     @property
     def is_shared(self) -> bool:
@@ -69,8 +70,11 @@ class Holders:
         return lease is not None and asyncio.get_running_loop().time() < lease.until
 
     @contextlib.asynccontextmanager
-    async def taking(self) -> AsyncGenerator[None]:
-        """Shares the leases with other processes while the block lasts, where there may be any; then gives up what is left."""
+    async def taking(self, *, platforms: bool = True) -> AsyncGenerator[None]:
+        """Shares the leases with other processes while the block lasts, where there may be any; then gives up what is left. `platforms` False: it
+        is connected with none.
+        """
+        self._platforms = platforms
         if self.app.database.bus is None:
             yield
             return
@@ -120,6 +124,8 @@ class Holders:
         if self._wanted is None:
             await work()
             return
+        if not self._platforms:
+            await asyncio.Event().wait()
         lease = self._wanted.setdefault(name, _Lease())
         self._wake.set()
         try:

@@ -151,7 +151,8 @@ class ProcrastinateDispatch:
             while True:
                 self._wake.clear()
                 # While it gives no heartbeats, what it takes would be taken away from it.
-                fetched = await self._fetch() if self._bus.steady_since is not None else None
+                may_fetch = self._bus.steady_since is not None and (self._serves or self._queues)
+                fetched = await self._fetch() if may_fetch else None
                 if fetched is None:
                     await self._wake.wait()
                 elif fetched.run is not None:

@@ -66,11 +66,15 @@ def configure(
     shown: str = "",
     colors: bool | None = None,
     form: Literal["console", "json"] = "console",
+    worker: int | None = None,
 ) -> None:
-    """Writes logs to standard error (`shown`: only from this level on), and into `folder` when one is given: seven files of 10 MB.
+    """Writes logs to standard error (`shown`: only from this level on), and into `folder` when one is given: seven files of 10 MB. `worker`: the
+    number of this process among several of one home, which stands in each line and in the name of its file.
 
     Libraries log from WARNING on. Where standard error is the journal, each line begins with its priority and has no time of its own.
     """
+    if worker is not None:
+        structlog.contextvars.bind_contextvars(worker=worker)
     journal = is_journal(sys.stderr, os.environ)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -95,7 +99,8 @@ def configure(
     root.handlers = [_handler(logging.StreamHandler(), shared, style, priorities=journal)]
     root.handlers[0].setLevel(shown.upper() or logging.NOTSET)
     if folder is not None:
-        root.addHandler(_handler(_private_file(folder), shared, "json" if form == "json" else "plain"))
+        name = "hermes.log" if worker is None else f"hermes-{worker}.log"
+        root.addHandler(_handler(_private_file(folder / name), shared, "json" if form == "json" else "plain"))
     root.setLevel(
         logging.WARNING
     )  # of libraries: at info some of them write every address that they call, with the tokens in it
@@ -113,9 +118,8 @@ def is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
     return environ.get("JOURNAL_STREAM") == f"{stat.st_dev}:{stat.st_ino}"
 
 
-def _private_file(folder: Path) -> logging.Handler:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / "hermes.log"
+def _private_file(path: Path) -> logging.Handler:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     handler = _PrivateFile(path, maxBytes=10_000_000, backupCount=6, encoding="utf-8")
     path.chmod(0o600)  # it may be an older version's
     return handler

@@ -16,15 +16,15 @@ from sessions.errors import NewerSchema, OlderSchema, Unusable
 __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
 
-def open_database(home: Path, url: str = "") -> Database:
-    """The database of this home. Raises Unusable and its kin with a sentence for a person."""
+def open_database(home: Path, url: str = "", *, connections: int = 5) -> Database:
+    """The database of this home; `connections` with a server, and two more at times. Raises Unusable and its kin with a sentence for a person."""
     listeners: list[Listener] = []
     if url:
         try:
             from sessions.db import postgres
         except ModuleNotFoundError as error:
             raise Unusable("PostgreSQL needs its extra: pip install 'hermes-gateway[postgres]'.") from error
-        backend = postgres.Postgres(postgres.make_engine(url), listeners)
+        backend = postgres.Postgres(postgres.make_engine(url, connections), listeners, connections)
         database = _migrated(backend, listeners)
         database.read_now(lambda conn: backend.clock.sync(lambda: conn.scalar(postgres.SERVER_TIME) or 0))
         return database

@@ -17,9 +17,7 @@ from sessions.db.schema import message_search, metadata
 from sessions.db.sql import LOCKED
 from sessions.errors import DatabaseUnavailable, Unusable
 from sessions.topics import Topic, Touch
-from sessions.wakeups import defer_touched
 
-_POOL = 5
 _TRIES = 5
 _MET = {"40001", "40P01", "23505"}
 """Two transactions met: serialization failure, deadlock, a row that both wanted to insert. The loser runs again, and sees the winner's."""
@@ -31,13 +29,13 @@ _CONNECTING = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout":
 _LOCK = 0x4845524D4553
 
 
-def make_engine(url: str) -> Engine:
+def make_engine(url: str, connections: int = 5) -> Engine:
     try:
         parsed = make_url(url)
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
-            pool_size=_POOL,
-            max_overflow=_POOL,
+            pool_size=connections,
+            max_overflow=connections - 1,
             connect_args={name: value for name, value in _CONNECTING.items() if name not in parsed.query},
             hide_parameters=True,  # messages' texts are among them
         )
@@ -108,12 +106,12 @@ _OWN_TOPICS = _WORK | {Topic.STEP, Topic.SENT}
 class Postgres:
     name = "postgresql"
 
-    def __init__(self, engine: Engine, listeners: list[Listener]) -> None:
+    def __init__(self, engine: Engine, listeners: list[Listener], writers: int) -> None:
         self.engine = engine
         self.clock = ServerClock()
         self.bus = Bus(self._connect, self._heard, self.clock.sync)
         self._listeners = listeners
-        self._pool = ThreadPoolExecutor(_POOL, thread_name_prefix="db-write")
+        self._pool = ThreadPoolExecutor(writers, thread_name_prefix="db-write")
 
     def explain(self, error: Exception) -> Exception:
         return explain(error)
@@ -171,6 +169,8 @@ class Postgres:
                         result = job.run(conn)
                         touched = take_touched(conn)
                         if any(touch.topic in _WORK for touch in touched):
+                            from sessions.wakeups import defer_touched  # most commands make no work
+
                             defer_touched(conn, touched)
                     return (job, result, None), touched
             except DBAPIError as error:

@@ -51,16 +51,17 @@ class ServerAddress:
 
 @contextlib.asynccontextmanager
 async def serving(
-    server: ServerState, host: str, port: int, pages: Handler | None = None
+    server: ServerState, host: str, port: int, pages: Handler | None = None, *, shares_port: bool = False
 ) -> AsyncGenerator[ServerAddress]:
-    """Serves while the block lasts. `port` 0: any free port. `pages`: answers what comes below /ui, and checks by itself who may see it. Raises
+    """Serves while the block lasts. `port` 0: any free port. `pages`: answers what comes below /ui, and checks by itself who may see it.
+    `shares_port`: other processes of this machine listen there, too. Raises
     Invalid when it may not or cannot listen there."""
     refuse_unsafe(server.app.keys, host)
     shutdown = server.intervals.shutdown
     runner = Runner(_application(server, pages), limits=server.connections, idle=server.idle, shutdown_timeout=shutdown)
     await runner.setup()
     try:
-        yield await _listen(runner, host, port)
+        yield await _listen(runner, host, port, shares_port=shares_port)
     finally:
         # Streams first: aiohttp waits for requests that go on, and a stream would go on until it is cut off.
         server.closing.set()
@@ -102,8 +103,8 @@ def _application(server: ServerState, pages: Handler | None) -> web.Application:
     return app
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> ServerAddress:
-    site = web.TCPSite(runner, host.strip("[]"), port, backlog=_BACKLOG)
+async def _listen(runner: web.AppRunner, host: str, port: int, *, shares_port: bool) -> ServerAddress:
+    site = web.TCPSite(runner, host.strip("[]"), port, backlog=_BACKLOG, reuse_port=shares_port or None)
     try:
         await site.start()
     except OSError as error:

@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holders, "LEASE_MS", 800)
 
 
-class Connection:
+class HeldPlatform:
     """A platform that must never be held by two. `spans`: who held it from when to when."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ async def until(ready) -> None:
 
 @pytest.mark.usefixtures("quick")
 async def test_one_holds_a_platform_and_hands_it_over_at_once_when_it_is_drained(home, postgres_url):
-    connection = Connection()
+    connection = HeldPlatform()
     async with team(home, postgres_url, 2) as (a, b), AsyncExitStack() as stay:
         await stay.enter_async_context(b.holders.taking())
         async with a.holders.taking():
@@ -104,7 +104,7 @@ async def test_one_holds_a_platform_and_hands_it_over_at_once_when_it_is_drained
 
 @pytest.mark.usefixtures("quick")
 async def test_whoever_cannot_renew_it_stops_before_another_begins(home, postgres_url, monkeypatch):
-    connection = Connection()
+    connection = HeldPlatform()
     async with team(home, postgres_url, 2) as (a, b), a.holders.taking(), b.holders.taking():
         tasks = [asyncio.create_task(connection.hold(a, "a"))]
         await connection.until("a")
