@@ -4,7 +4,8 @@ only. Beside it, the mark `every` of periodic work.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from sessions.jobs import JobLimits
 
 
+PromptBlocks = Mapping[str, tuple[int, int | None]]
+"""Tokens of each block, and its budget where it has one."""
+_KEPT_PROMPTS = 500
 Work = TypeVar("Work", bound=Callable[..., Awaitable[object]])
 
 
@@ -77,6 +81,7 @@ class App:
     `agents` and `access`: what was made of the configuration for an agent and for a platform, when it was first asked for; empty after a
     reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.
     `slot`: which of several processes of this home it is. `owner`: this process, as the owner of leases. `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
+    `last_prompts`: what the last prompt of a namespace was made of, as far as this process made it.
     `attachments`, `speaker` and `chats`: what fetches files, what says answers aloud, and the platforms; None in a process that has none.
     """
 
@@ -110,6 +115,7 @@ class App:
     chats: PlatformSupervisor | None = None
     # Made of the app itself, so `app.py` sets them when the rest is there.
     model: Model = field(init=False)
+    last_prompts: OrderedDict[str, PromptBlocks] = field(default_factory=OrderedDict)
     former_models: list[Model] = field(default_factory=list)
     embeddings: Embeddings = field(init=False)
     dispatch: Dispatch = field(init=False)
@@ -133,6 +139,13 @@ class App:
     def today(self) -> str:
         """Returns the UTC day under which usage is counted now."""
         return iso(self.clock())[:10]
+
+    def note_prompt(self, ns: str, blocks: PromptBlocks) -> None:
+        """Keeps what the last prompt of this namespace was made of; the oldest of many are dropped."""
+        self.last_prompts[ns] = blocks
+        self.last_prompts.move_to_end(ns)
+        if len(self.last_prompts) > _KEPT_PROMPTS:
+            self.last_prompts.popitem(last=False)
 
     def job_limits(self) -> JobLimits:
         from sessions.jobs import JobLimits

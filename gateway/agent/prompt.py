@@ -91,13 +91,14 @@ class Material:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """`size`: the estimate of the whole request in tokens. `core`: the system prompt without what memory adds to it. `cut`: of new messages
-    that were too long, (characters shown, characters).
+    that were too long, (characters shown, characters). `blocks`: tokens of each block, and its budget where it has one.
     """
 
     request: ModelRequest
     size: int
     core: str
     cut: Sequence[tuple[int, int]] = ()
+    blocks: Mapping[str, tuple[int, int | None]] = field(default_factory=dict[str, tuple[int, int | None]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,8 @@ def build(
     plan = _plan(material, own, measure, window)
     system = _system_message(material, plan, measure)
     known = measure.text(system["content"]) - measure.text(plan.core)
-    cut = _Cutter(measure, plan, material.timezone, plan.shares.recent_beside(known, window))
+    recent = plan.shares.recent_beside(known, window)
+    cut = _Cutter(measure, plan, material.timezone, recent)
     kept = cut.recent(earlier, material.message_count - len(own))
     context = _context(material, plan, measure, [each.message.id for each in kept] + [each.id for each in own])
     cut.run = max(0, min(RUN_BUDGET, plan.left - known - sum(each.cost for each in kept) - measure.text(context)))
@@ -138,7 +140,16 @@ def build(
         raise AssertionError(f"a prompt of {size} tokens was made for a window that takes {window.whole}")
     output = window.answer_beside(size, wanted_output)
     request = ModelRequest(messages=messages, tools=plan.tools, model=model, max_output_tokens=output)
-    return Built(request=request, size=size, core=plan.core, cut=cut.cuts_of(own))
+    fixed, said = measure.text(plan.core) + tokens.tools(plan.tools, measure.model), sum(each.cost for each in kept)
+    found = measure.text(context)
+    blocks = {
+        "system prompt and tools": (fixed, None),
+        "notes, summary and skills": (known, plan.shares.notes + plan.shares.digest + plan.shares.skills),
+        "recent messages": (said, recent),
+        "found by search": (found, plan.shares.recall),
+        "the new message, and what the run added": (max(0, size - fixed - known - said - found), None),
+    }
+    return Built(request=request, size=size, core=plan.core, cut=cut.cuts_of(own), blocks=blocks)
 
 
 def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Sequence[int]) -> str:

@@ -10,8 +10,6 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.agent.tokens import Measure
-from gateway.agent.window import DIGEST_BUDGET, NOTES_BUDGET, RECALL_BUDGET, window_of
 from gateway.commands.base import label, last_message
 from gateway.dashboard.server import Visit
 from gateway.scheduler.reset_explanation import Explanation, explain, next_resets
@@ -362,8 +360,6 @@ def show_memory(conn: Connection, visit: Visit) -> Values:
     notes = memory.open_notes(conn, ns)
     state = memory.state(conn, ns)
     before = memory.replaced(conn, notes)
-    measure = Measure(visit.app.tokens, "", lambda _: ())
-    window = window_of(visit.app, None)
     return {
         "ns": ns,
         "namespaces": [OWNER_NAMESPACE, *(each for each in memory.namespaces(conn, 200) if each != OWNER_NAMESPACE)],
@@ -371,13 +367,7 @@ def show_memory(conn: Connection, visit: Visit) -> Values:
             (note, before.get(note.supersedes or 0), _where_said(conn, note.session_id)) for note in reversed(notes)
         ],
         "digest": state.digest,
-        "budgets": [
-            ("notes", sum(measure.text(line.text) for line in memory.lines(conn, ns)), NOTES_BUDGET),
-            ("summary of what was talked about", measure.text(state.digest), DIGEST_BUDGET),
-            ("recent messages", None, window.recent),
-            ("found by search", None, RECALL_BUDGET),
-        ],
-        "is_small": window.is_small,
+        "blocks": visit.app.last_prompts.get(ns, {}),
     }
 
 

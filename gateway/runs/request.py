@@ -224,6 +224,7 @@ class Requests:
             wanted_output=options.max_output_tokens,
         )
         self._note(built)
+        self.app.note_prompt(seen.session.ns, built.blocks)
         return replace(
             built.request,
             response_format=options.response_format,

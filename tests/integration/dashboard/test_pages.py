@@ -58,6 +58,7 @@ async def test_a_conversation_is_begun_and_goes_on_here(home: Path, database_url
             while "Fine." not in (said := words(await visitor.page(place))):
                 await asyncio.sleep(0.01)
         assert said.count("hello") >= 1
+        assert "notes, summary and skills" in words(await visitor.page("/ui/memory"))
         assert [turn["content"].split("\n")[-1] for turn in gw.model.calls[-1].messages if turn["role"] == "user"] == [
             "hello",
             "and now?",
