@@ -168,6 +168,9 @@ class Bus:
         for file in (conn.fileno(), self._wake_reads):
             poll.register(file, select.POLLIN)
         while True:
+            # Before each wait: what came in while a statement ran is kept by the driver, and nothing on the socket tells of it.
+            for heard in conn.notifies(timeout=0):
+                self._hear(heard.payload)
             with self._lock:
                 next_at = min(beats_at, self._due) if self._waiting else beats_at
             poll.poll(max(0, (next_at - time.monotonic()) * 1000))
@@ -178,8 +181,6 @@ class Bus:
                     conn.execute(_NOTIFY, (_CHANNEL, told))
                 if self._closing:
                     return
-            for heard in conn.notifies(timeout=0):
-                self._hear(heard.payload)
             if time.monotonic() >= beats_at:
                 self._beat(conn)
                 if not self.is_alone:

@@ -106,7 +106,7 @@ hermes.main(["--home", sys.argv[1], "gateway", "run"], standalone_mode=False)
     modules = {name.partition(".")[0] for name in json.loads(ended.stdout.splitlines()[-1])}
 
     assert "sqlalchemy" in modules
-    assert not modules & {"alembic", "mako", "pygments"}
+    assert not modules & {"alembic", "mako", "pygments", "psycopg", "procrastinate"}
 
 
 def test_the_client_library_is_loaded_before_the_first_message(tmp_path):

@@ -86,6 +86,24 @@ def test_live_events_arrive_in_order_and_before_the_commit_after_them(others):
     assert heard.found[-1] == Touch(Topic.RUN, "run_1")
 
 
+def test_what_comes_while_a_heartbeat_is_given_is_heard_with_it(others, monkeypatch):
+    here, there = others
+    heard = Heard(there)
+    heard.until("look")
+    beat, told = there.bus._beat, threading.Event()
+
+    def slow(conn) -> None:
+        if not told.is_set():
+            here.write_now(touch, Topic.RUN, "run_1")
+            time.sleep(0.2)  # it arrives before the statement of the beat does
+            told.set()
+        beat(conn)
+
+    monkeypatch.setattr(there.bus, "_beat", slow)
+    assert told.wait(10)
+    heard.until(Touch(Topic.RUN, "run_1"), 1)
+
+
 def test_whoever_was_cut_off_looks_and_hears_again(others):
     here, there = others
     heard = Heard(there)
