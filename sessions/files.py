@@ -27,16 +27,26 @@ def open_locked(path: Path) -> Generator[BinaryIO]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+b") as file:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_still(file, path):  # else it was replaced or removed while this waited
+            if is_still(descriptor, path):  # else it was replaced or removed while this waited
                 yield file
                 return
 
 
-def _is_still(file: BinaryIO, path: Path) -> bool:
+def is_still(descriptor: int, path: Path) -> bool:
+    """Returns whether the open file has this path still."""
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+        return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def sync_folder(folder: Path) -> None:
+    """Puts on the disk which names there are in the folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

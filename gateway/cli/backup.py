@@ -26,6 +26,7 @@ from gateway.texts import counted
 from sessions import audit, meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database
+from sessions.db.moves import without_password
 from sessions.restored import hold_back, rename_home
 
 MANIFEST = "backup.json"
@@ -46,7 +47,8 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
     It holds secrets and conversations: only you may read it.
     """
     check_home(cli.home)
-    on_server = bool(database_url(cli.home, cli.environ))
+    url = database_url(cli.home, cli.environ)
+    on_server = bool(url)
     if not on_server and not (cli.home / DATABASE).exists():
         raise Failed(f"There is nothing to save in {cli.home} yet.")
     if file.suffix in _OTHER_KINDS:
@@ -64,7 +66,8 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
     click.echo(f"Saved {counted(found, 'file')} of {cli.home} in {file} ({file.stat().st_size / 2**20:.1f} MB).")
     click.echo("It holds your keys and everything that was said: keep it private.")
     if on_server:
-        click.echo("The sessions are in PostgreSQL and not in this file: save them with pg_dump.")
+        click.echo("The sessions are in PostgreSQL and not in this file. Save them, too:")
+        click.echo(f"pg_dump --format=custom --file=hermes.dump '{without_password(url)}'")
 
 
 def _may_replace(file: Path, *, yes: bool) -> None:
@@ -195,16 +198,11 @@ def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
 
 
 def _require_stopped(home: Path) -> None:
-    """Raises Failed while a daemon has the lock of the home: it would go on writing into the one that is put aside."""
-    from gateway.cli.process import AlreadyRunning, single_instance
+    """Raises AlreadyRunning while a daemon has the lock of the home: it would go on writing into the one that is put aside."""
+    from gateway.cli.process import stopped
 
-    try:
-        with single_instance(home):
-            pass
-    except AlreadyRunning:
-        raise Failed(
-            f"A gateway runs on {home}. Stop it first: hermes gateway stop, or Ctrl-C where it runs."
-        ) from None
+    with stopped(home):
+        pass
 
 
 def _unpack_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, home: Path) -> None:

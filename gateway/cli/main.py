@@ -56,6 +56,11 @@ COMMANDS = {
     ),
     "backup": Later(module="gateway.cli.backup", name="backup", help="Write everything of this home into FILE"),
     "restore": Later(module="gateway.cli.backup", name="restore", help="Make the home anew from FILE."),
+    "migrate": Later(
+        module="gateway.cli.migrate",
+        name="migrate",
+        help="Move everything to another database: PostgreSQL, or the file.",
+    ),
     "completion": Later(
         module="gateway.cli.main", name="completion", help="Print the script that completes commands in a shell."
     ),

@@ -55,6 +55,19 @@ def single_instance(home: Path) -> Generator[bool]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def stopped(home: Path) -> Generator[None]:
+    """Holds the home, so that no gateway starts on it while the block lasts. Raises AlreadyRunning when one runs."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(single_instance(home))
+        except AlreadyRunning:
+            raise AlreadyRunning(
+                f"A gateway runs on {home}. Stop it first: hermes gateway stop, or Ctrl-C where it runs."
+            ) from None
+        yield
+
+
 def _locked_file(path: Path, home: Path) -> int:
     while True:
         # A lock of the kernel, which ends with the process; the id in the file is only for people.

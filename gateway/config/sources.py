@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 YAML, DOTENV = "config.yaml", ".env"
 PREFIX = "HERMES_"
-_DATABASE = "HERMES_DATABASE__URL"
+DATABASE_VARIABLE = "HERMES_DATABASE__URL"
 # Finds too much rather than too little: then the file is read, and has the last word.
 _DATABASE_IN_YAML = re.compile(r"""^(?![ \t]*#).*\burl["']?:[ \t]*(?!["']{2}|#)\S""", re.MULTILINE)
 REFERENCE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
@@ -150,9 +150,12 @@ def without_references(text: str, find: Callable[[str], str | None]) -> str:
 
 def database_url(home: Path, environ: Mapping[str, str]) -> str:
     """Empty: SQLite in the home. Quick, and checks nothing: a file with mistakes counts as one without an address."""
-    sources = Sources.of(home, environ)
+    return database_url_in(Sources.of(home, environ))
+
+
+def database_url_in(sources: Sources) -> str:
     variables = sources.variables()
-    written = variables[_DATABASE] if _DATABASE in variables else _database_in(sources.yaml)
+    written = variables[DATABASE_VARIABLE] if DATABASE_VARIABLE in variables else _database_in(sources.yaml)
     return without_references(written, finder(sources))
 
 

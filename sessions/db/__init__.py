@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
+from sessions.db import moves
 from sessions.db.engine import Backend, Database, Listener, touch
 from sessions.db.schema import HEAD, OLDEST, meta
 from sessions.errors import NewerSchema, OlderSchema, Unusable
@@ -17,7 +18,14 @@ __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
 
 def open_database(home: Path, url: str = "", *, connections: int = 5) -> Database:
-    """The database of this home; `connections` with a server, and two more at times. Raises Unusable and its kin with a sentence for a person."""
+    """The database of this home; `connections` with a server, and two more at times. Raises Unusable and its kin with a sentence for a person, Busy
+    while the home moves to another database.
+    """
+    with moves.settled(home, url) as came_to_nothing:
+        return _opened(home, url, connections, came_to_nothing)
+
+
+def _opened(home: Path, url: str, connections: int, came_to_nothing: str) -> Database:
     listeners: list[Listener] = []
     if url:
         try:
@@ -25,19 +33,21 @@ def open_database(home: Path, url: str = "", *, connections: int = 5) -> Databas
         except ModuleNotFoundError as error:
             raise Unusable("PostgreSQL needs its extra: pip install 'hermes-gateway[postgres]'.") from error
         backend = postgres.Postgres(postgres.make_engine(url, connections), listeners, connections)
-        database = _migrated(backend, listeners)
+        database = _migrated(backend, listeners, came_to_nothing)
         database.read_now(lambda conn: backend.clock.sync(lambda: conn.scalar(postgres.SERVER_TIME) or 0))
         return database
     from sessions.db import sqlite
 
     path = home / "state.db"
     with sqlite.locked(path.with_name("state.lock")):
+        if not path.exists():
+            moves.refuse_if_put_aside(home)
         sqlite.prepare_file(path)
         try:
             keep_copy(path)
         except sqlite3.Error as error:
             raise sqlite.explain(error, path) from error
-        return _migrated(sqlite.Sqlite(path, listeners), listeners)
+        return _migrated(sqlite.Sqlite(path, listeners), listeners, came_to_nothing)
 
 
 def open_to_read(home: Path) -> Database:
@@ -54,11 +64,13 @@ def open_to_read(home: Path) -> Database:
     return database
 
 
-def _migrated(backend: Backend, listeners: list[Listener]) -> Database:
+def _migrated(backend: Backend, listeners: list[Listener], came_to_nothing: str) -> Database:
     database = Database(backend, listeners)
     try:
         if not database.read_now(is_current):
             database.write_now(migrate)
+        if database.read_now(moves.marks):
+            database.write_now(moves.take_into_use, came_to_nothing)
     except BaseException:
         database.close()
         raise

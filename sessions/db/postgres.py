@@ -11,6 +11,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from sessions.clock import now_ms
+from sessions.db import moves
 from sessions.db.bus import Bus, notify
 from sessions.db.engine import Listener, Outcome, QueuedWrite, notify_listeners, resolve_futures, take_touched
 from sessions.db.schema import message_search, metadata
@@ -23,7 +24,13 @@ _MET = {"40001", "40P01", "23505"}
 """Two transactions met: serialization failure, deadlock, a row that both wanted to insert. The loser runs again, and sees the winner's."""
 _AWAY = {"53100", "53200", "53300", "57P01", "57P02", "57P03", "57P05"}
 """Disk full, out of memory, too many connections; shutting down, crashed, starting up, session ended by the server."""
-_CONNECTING = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
+APPLICATION_NAME = "hermes-gateway"
+_CONNECTING = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "tcp_user_timeout": 30_000,
+    "application_name": APPLICATION_NAME,
+}
 """A server whose machine has vanished is noticed, instead of being waited for by the kernel's rules, for hours."""
 # The bytes of “HERMES”: a number that no other program takes by chance.
 _LOCK = 0x4845524D4553
@@ -46,6 +53,8 @@ def make_engine(url: str, connections: int = 5) -> Engine:
 
 
 def explain(error: Exception) -> Exception:
+    if isinstance(error, DBAPIError) and _sqlstate(error) == moves.REFUSED:
+        return Unusable("The sessions of this database have moved to another one meanwhile. Start this program again.")
     if not isinstance(error, DBAPIError) or not _is_away(error):
         return error
     why = next(iter(str(error.orig).splitlines()), "connection lost").rstrip(".")

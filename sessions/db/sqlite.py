@@ -6,8 +6,9 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from sessions import files
 from sessions.clock import now_ms
 from sessions.db.engine import EVERY_TOPIC, GroupCommit, Listener, QueuedWrite, resolve_futures
 from sessions.db.schema import APPLICATION_ID
-from sessions.errors import DatabaseUnavailable, ForeignHome, ReadOnly, Unusable
+from sessions.errors import Busy, DatabaseUnavailable, ForeignHome, ReadOnly, Unusable
 from sessions.topics import Touch
 
 _BUSY_MS = 120_000
@@ -53,10 +54,18 @@ def _connect(path: Path, *, writes: bool = True) -> sqlite3.Connection:
     return conn
 
 
-def _engine(path: Path, begin: str, *, writes: bool, **options: int) -> Engine:
+def _engine(
+    path: Path, begin: str, *, writes: bool = True, pragmas: Mapping[str, object] = MappingProxyType({}), **options: int
+) -> Engine:
+    def connect() -> sqlite3.Connection:
+        conn = _connect(path, writes=writes)
+        for name, value in pragmas.items():
+            conn.execute(f"PRAGMA {name} = {value}")
+        return conn
+
     engine = create_engine(
         "sqlite://",
-        creator=lambda: _connect(path, writes=writes),
+        creator=connect,
         poolclass=QueuePool,
         hide_parameters=True,  # messages' texts are among them
         **options,
@@ -67,6 +76,48 @@ def _engine(path: Path, begin: str, *, writes: bool, **options: int) -> Engine:
         cast(sqlite3.Connection, conn.connection.driver_connection).execute(begin)
 
     return engine
+
+
+ALONE_MS = 3_000
+"""How long `alone` waits for others to close the file: a command may be at its end."""
+_FILLING = {"journal_mode": "OFF", "synchronous": "OFF", "cache_size": -100_000}
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Generator[Connection]:
+    """Gives a connection that has the file to itself: nobody else reads or writes it while the block lasts. Its log is empty before and after.
+    Raises Busy when another process has it open.
+    """
+    with contextlib.closing(_connect(path)) as conn:
+        conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    engine = _engine(path, "BEGIN EXCLUSIVE", pragmas={"busy_timeout": ALONE_MS, "locking_mode": "EXCLUSIVE"})
+    with contextlib.ExitStack() as stack:
+        stack.callback(engine.dispose)
+        try:
+            conn = stack.enter_context(engine.connect())
+            stack.enter_context(conn.begin())
+        except (DBAPIError, sqlite3.Error) as error:
+            if "locked" not in str(error):
+                raise explain(error, path) from error
+            raise Busy(
+                f"Another process has {path} open. Leave every `hermes chat` of this home, and try again."
+            ) from error
+        yield conn
+
+
+@contextlib.contextmanager
+def filled(path: Path) -> Generator[Connection]:
+    """Makes the file anew, and gives a transaction in it; when the block has ended well, it is on the disk. Killed meanwhile, it is worth nothing."""
+    prepare_file(path)
+    engine = _engine(path, "BEGIN", pragmas=_FILLING)
+    try:
+        with engine.connect() as conn, conn.begin():
+            yield conn
+    finally:
+        engine.dispose()
+    prepare_file(path)  # with a log again
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

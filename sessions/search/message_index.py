@@ -5,9 +5,10 @@ indexed in order, and the last one again when it gets a successor. So the indexe
 `indexed_to` at any time. That is necessary to delete an entry: the index of SQLite does not store what was indexed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, update
@@ -33,6 +34,8 @@ from sessions.search.ranking import MOST_TERMS, merged
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000
 _LONG = 500  # characters that cost as much as a message
+_STREAMED, _TOGETHER = 10_000, 1_000
+"""Messages that are read at a time to fill the index, and entries that are added at a time."""
 _ROLES = {role.value: role for role in Role}
 _NOBODY: dict[str, None] = {}
 
@@ -176,6 +179,36 @@ def forget(conn: Connection, session_id: str) -> None:
     rows = _said(conn, _KNOWN, session=session_id, up_to=found.indexed_to)[::-1]
     _index(conn).remove(conn, _entries(rows, namespace_token(found.ns)))
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(indexed_to=0))
+
+
+_ALL_KNOWN = (
+    select(messages.c.session_id, sessions.c.ns, messages.c.id, messages.c.content, messages.c.sender)
+    .select_from(sessions.join(messages, messages.c.session_id == sessions.c.id))
+    .where(messages.c.id <= sessions.c.indexed_to, SAID)
+    .order_by(messages.c.session_id, messages.c.id)
+    .execution_options(yield_per=_STREAMED)
+)
+COUNT_KNOWN = select(func.count()).select_from(_ALL_KNOWN.order_by(None).subquery())
+
+
+def fill(conn: Connection, done: Callable[[int], None]) -> None:
+    """Adds to an empty index every message that is indexed by its row. `done` is told how many more are."""
+    with _index(conn).filling(conn), conn.execute(_ALL_KNOWN) as rows:
+        entries: list[Entry] = []
+        for (_, ns), of_session in groupby(rows, itemgetter(0, 1)):
+            entries += _entries([_Said(*row[2:]) for row in of_session], namespace_token(ns))
+            if len(entries) >= _STREAMED:
+                _add_all(conn, entries, done)
+                entries = []
+        _add_all(conn, entries, done)
+
+
+def _add_all(conn: Connection, entries: list[Entry], done: Callable[[int], None]) -> None:
+    entries.sort(key=attrgetter("message_id"))  # FTS5 writes a segment whenever an id is smaller than the one before
+    for start in range(0, len(entries), _TOGETHER):
+        some = entries[start : start + _TOGETHER]
+        _index(conn).add(conn, some)
+        done(len(some))
 
 
 def erase_step(conn: Connection) -> bool:

@@ -5,9 +5,10 @@ sender's name and the content words of the messages around it, each with the nam
 content words unstemmed, for `prefix*`.
 """
 
+import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -79,6 +80,20 @@ def _scoped(entry: Entry, name: str) -> str:
 
 def _as_speaker(of: Iterable[str]) -> str:
     return " ".join(_SPEAKER + word for word in of)
+
+
+_HASH_BYTES, _MANY_HASH_BYTES = 2**20, 2**25
+"""Of new entries that FTS5 keeps in memory before it writes them as a segment: what it does by itself, and for very many entries."""
+
+
+@contextlib.contextmanager
+def filling(conn: Connection) -> Generator[None]:
+    """Makes `add` quick for very many entries while the block lasts."""
+    for size in (_MANY_HASH_BYTES, _HASH_BYTES):
+        for table in _TABLES:
+            conn.exec_driver_sql(f"INSERT INTO {table}({table}, rank) VALUES ('hashsize', {size})")  # noqa: S608  # one of ours
+        if size == _MANY_HASH_BYTES:
+            yield
 
 
 def erase_step(conn: Connection) -> bool:
