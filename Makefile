@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
 ARGS ?=
 
-.PHONY: run test check chaos bench clients peers docs pictures lock format clean
+.PHONY: run test check package package-test chaos bench clients peers docs pictures lock format clean
 
 run: $(VENV)/.run
 	@$(BIN)/hermes gateway run $(ARGS)
@@ -22,6 +22,14 @@ check: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/basedpyright --level error
 	@$(BIN)/deptry .
+
+package: $(VENV)/.dev
+	@rm -rf dist
+	@$(BIN)/uv build -q
+	@ls dist
+
+package-test: $(VENV)/.dev
+	@$(BIN)/pytest -m package $(ARGS)
 
 chaos: $(VENV)/.dev
 	@$(BIN)/pytest -m chaos --timeout 3000 $(ARGS)
