@@ -87,7 +87,7 @@ def settled(home: Path, url: str) -> Generator[str]:
                 put_aside(home)
             yield ""
         else:
-            (home / BUILT).unlink(missing_ok=True)
+            remove(home / BUILT)
             if url and arriving_in(home / "state.db") == move.token:
                 remove(home / "state.db")
             yield move.token
@@ -142,8 +142,8 @@ def put_aside(home: Path) -> Path | None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a SQLite file with its log."""
-    for end in ("-wal", "-shm", ""):
+    """Deletes a SQLite file with its logs, which a new file of this name would take for its own."""
+    for end in ("-journal", "-wal", "-shm", ""):
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 

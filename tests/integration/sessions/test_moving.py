@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from sessions.memory import vectors
 from sessions.memory.vectors import QueryVector, packed
 from sessions.messages import Attachment, AttachmentKind, Content
 from sessions.records import Message, OutState, Role, RunStatus
+from tests.conftest import PostgresServer
 from tests.fakes.model_replies import call, calls
 from tests.integration.runs.worker_in_process import DM, KEY, worker_in_process
 from tests.integration.sessions.writing import conversation, found, index_all, open_session
@@ -338,28 +340,38 @@ def test_killed_at_any_moment_one_side_is_in_force(ways: tuple[Path, str]):
 
 
 @pytest.mark.chaos
-def test_killed_at_ten_random_moments(ways: tuple[Path, str]):
+def test_killed_at_ten_random_moments(ways: tuple[Path, str], postgres_server: PostgresServer, tmp_path: Path):
     home, to = ways
     database = open_database(home, url_of(home))
     for n in range(100):
-        conversation(database, f"agent:main:telegram:group:-{n}", *(f"{n} {m} of the gannets" for m in range(50)))
+        conversation(database, f"agent:main:telegram:group:-{n}", *(f"{n} {m} of the gannets" for m in range(48)))
     conversation(database, "agent:main:telegram:dm", *(f"number {n} of the puffins" for n in range(200)))
     index_all(database)
     expected = database.read_now(rows)
     database.close()
-    dice, killed = random.Random(7), 0
-    while killed < 10:
-        process = start_to_migrate(home, to)
-        time.sleep(dice.uniform(0.3, 4.0))
-        process.kill()
-        if process.wait() == 0:
-            break
-        killed += 1
-        still_there(home, expected).close()
-        if bool(url_of(home)) is (to != "sqlite"):
-            break
-    if bool(url_of(home)) is not (to != "sqlite"):
-        migrated(home, to)
-    database = still_there(home, expected)
-    assert len(found(database, "puffins", limit=500)) == 200
-    database.close()
+    dice, seconds, arrived = random.Random(), 0.0, 0
+    for number in range(11):
+        copy, name = tmp_path / f"copy{number}", f"copy{number}"
+        shutil.copytree(home, copy)
+        postgres_server.run(f"CREATE DATABASE {name} TEMPLATE fresh")
+        (copy / ".env").write_text(f"DATABASE_URL='{postgres_server.url(name)}'\n")
+        there = to if to == "sqlite" else postgres_server.url(name)
+        began = time.monotonic()
+        process = start_to_migrate(copy, there)
+        if number == 0:  # to know how long it takes
+            assert process.wait() == 0
+            seconds = time.monotonic() - began
+        else:
+            time.sleep(dice.uniform(0.1, 1.0) * seconds)
+            process.kill()
+            process.wait()
+        still_there(copy, expected).close()
+        if bool(url_of(copy)) is (to != "sqlite"):
+            arrived += 1
+        else:
+            migrated(copy, there)
+        database = still_there(copy, expected)
+        assert len(found(database, "puffins", limit=500)) == 200
+        database.close()
+        postgres_server.run(f"DROP DATABASE {name} WITH (FORCE)")
+    assert arrived < 11, "every kill came too late"
