@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.texts import say
+from sessions import processes
 from tests.e2e.telegram.daemon import process, scene
 from tests.e2e.telegram.test_killed_in_time import rows
 from tests.fakes.model_replies import Reply, call, calls
@@ -50,6 +51,8 @@ async def test_status_lists_what_runs_in_the_background_and_stop_ends_it(home: P
             there = await pids(home, "watch")
             assert say("process.stopped", command="sh watch.sh") in await s.answer_to("/stop")
             await until_gone(*there)
+            # The row is closed a moment after its process has ended.
+            await s.server.until(lambda: not s.app.database.read_now(processes.running, "agent:main:telegram:dm"))
             assert "sh watch.sh" not in await s.answer_to("/status")
 
 
