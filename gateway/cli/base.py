@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import CompletionItem
 
 from gateway.cli.output import errors_as_messages
 from gateway.home import resolve_home, service_home
+
+_SSH_FIELDS = 4
+"""Of SSH_CONNECTION: address and port of the person's computer, then of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,16 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without an entry, as in containers
         return "terminal"
+
+
+def ssh_tunnel(environ: Mapping[str, str], url: str) -> str:
+    """Returns the command by which this address is reached from the computer on which the person sits; "" where none is needed."""
+    connection, at = environ.get("SSH_CONNECTION", "").split(), urlsplit(url)
+    if len(connection) < _SSH_FIELDS or at.hostname not in {"127.0.0.1", "localhost", "::1"}:
+        return ""
+    host = f"[{connection[2]}]" if ":" in connection[2] else connection[2]
+    user = environ.get("USER") or environ.get("LOGNAME") or "YOU"
+    return f"ssh -L {at.port}:127.0.0.1:{at.port} {user}@{host}"
 
 
 def program() -> str:

@@ -1,11 +1,10 @@
 """`hermes dashboard`: a link with which a browser signs in to the page of the gateway."""
 
-from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import click
 
-from gateway.cli.base import Cli, operator, pass_cli
+from gateway.cli.base import Cli, operator, pass_cli, ssh_tunnel
 from gateway.cli.database_access import opened
 from gateway.cli.output import Failed, Wrong, as_json
 from gateway.config.model import Config
@@ -13,6 +12,7 @@ from gateway.config.reading import load
 from gateway.texts import counted
 from sessions import sign_ins, workers
 from sessions.clock import now_ms
+from sessions.workers import WorkerState
 
 MINUTES = sign_ins.LINK_MS // 60_000
 
@@ -35,17 +35,19 @@ def dashboard(cli: Cli, revoke: bool, person: str | None, wants_json: bool) -> N
             ended = database.write_now(sign_ins.revoke_all, who, now)
             click.echo(f"{counted(ended, 'sign-in')} ended. `hermes dashboard` prints a new link.")
             return
-        if not database.read_now(workers.any_ready, now):
+        ready = [row for row in database.read_now(workers.everyone) if row.state_at(now) is WorkerState.READY]
+        if not ready:
             raise Failed(f"No gateway runs on {cli.home}. `hermes gateway run` starts one.")
         secret = database.write_now(sign_ins.new_link, who, now)
-    api = config.api
-    public = urlsplit(api.public_url)
-    base = f"{public.scheme}://{public.netloc}" if public.scheme == "https" else f"http://127.0.0.1:{api.port}"
+    public = urlsplit(config.api.public_url)
+    # Where it listens, by its own word: port 0 is any that was free.
+    port = next(filter(None, (urlsplit(str(row.report.get("url", ""))).port for row in ready)), config.api.port)
+    base = f"{public.scheme}://{public.netloc}" if public.scheme == "https" else f"http://127.0.0.1:{port}"
     address = f"{base}/ui/login#{secret}"
     if wants_json:
         click.echo(as_json({"url": address, "expires_in": sign_ins.LINK_MS // 1000}))
         return
-    if public.scheme != "https" and (tunnel := ssh_command(cli.environ, api.port)) is not None:
+    if tunnel := ssh_tunnel(cli.environ, base):
         click.echo(f"You are here over SSH. On your own machine, first: {tunnel}")
     click.echo(f"{address}\n\nIt signs in once, within {MINUTES} minutes.")
 
@@ -57,12 +59,3 @@ def _require_admin(config: Config, name: str) -> None:
         raise Wrong(f"The section people names no {name}. It names {known}.")
     if "admin" not in found.scopes:
         raise Wrong(f"{name} has no scope admin. Add it to the scopes of {name} in the section people.")
-
-
-def ssh_command(environ: Mapping[str, str], port: int) -> str | None:
-    """Returns the command that brings the page to the machine of a person who is here over SSH."""
-    connection = environ.get("SSH_CONNECTION", "").split()
-    if len(connection) != 4:
-        return None
-    here = f"[{connection[2]}]" if ":" in connection[2] else connection[2]
-    return f"ssh -L {port}:127.0.0.1:{port} {environ.get('USER', 'you')}@{here}"

@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from itertools import chain, repeat
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -16,7 +15,7 @@ from gateway.api.http.callers import local_key
 from gateway.app import open_app, running
 from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process, workers
-from gateway.cli.base import Cli, pass_cli, program
+from gateway.cli.base import Cli, pass_cli, program, ssh_tunnel
 from gateway.cli.output import bad_config_as_text, sentence, warning_as_text
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded, load
@@ -38,7 +37,6 @@ PAUSE = 0.015
 _START_PAUSES = (1.0, 2.0, 5.0, 10.0)
 _START_SECONDS = 60.0
 """So long one try to start may take before systemd gives it up."""
-_SSH_FIELDS = 4  # the client's address and port, and ours
 _ModificationTimes = list[tuple[int, int] | None]
 STARTING = "No changes were made; the gateway was not started."
 
@@ -122,7 +120,11 @@ async def _serve(
         app, served = started
         if workers.slot(os.environ) is None:
             lines = await served.chats.lines()
-            click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
+            click.echo(
+                _screen(
+                    app, served, lines, tunnel=ssh_tunnel(cli.environ, served.url), new=new, on_terminal=on_terminal
+                )
+            )
         # Only now: systemd starts what depends on us, and what it starts may call at once.
         process.notify_systemd("READY=1")
         workers.tell_ready(os.environ)
@@ -255,16 +257,6 @@ def _modification_times(home: Path) -> _ModificationTimes:
     return found
 
 
-def _tunnel(cli: Cli, served: Serving) -> str:
-    """Returns the command by which the API is reached from the computer on which the person sits; "" where none is needed."""
-    connection = cli.environ.get("SSH_CONNECTION", "").split()
-    at = urlsplit(served.url)
-    if len(connection) < _SSH_FIELDS or at.hostname not in {"127.0.0.1", "localhost", "::1"}:
-        return ""
-    user = cli.environ.get("USER") or cli.environ.get("LOGNAME") or "YOU"
-    return f"ssh -L {at.port}:127.0.0.1:{at.port} {user}@{connection[2]}"
-
-
 def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new: bool, on_terminal: bool) -> str:
     from importlib.metadata import version
 
@@ -289,6 +281,7 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
         *([f"    Telegram, Slack, …  {program()} setup"] if not chats else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
         *([f"    from your computer  {tunnel}"] if tunnel else []),
+        f"    in your browser     {program()} dashboard",
         f"    is all well?        {program()} doctor",
         "",
         f"  Ctrl-C stops {stops}. Nothing is lost.",
