@@ -58,6 +58,18 @@ class MayNotApprove(StateError):
         self.about = about
 
 
+class DayLimitReached(StateError):
+    """Somebody has used what they may use in a day. `which`: `messages` or `tokens`; `most`: how many these are; `seconds`: until it goes on."""
+
+    def __init__(self, who: str, which: str, *, most: int, day: str, seconds: int) -> None:
+        super().__init__(f"The {most:,} {which} for today are used. It goes on at 00:00 UTC; an admin can raise it.")
+        self.who = who
+        self.which = which
+        self.most = most
+        self.day = day
+        self.seconds = seconds
+
+
 class LeaseLost(StateError):
     """Another worker has taken the run over. This one must stop at once and write nothing more."""
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select
 
 from sessions import audit, store
+from sessions.clock import iso
 from sessions.db.schema import usage
-from sessions.db.sql import insert_or_add, param
+from sessions.db.sql import insert_or_add, lock, param
+from sessions.errors import DayLimitReached
 
 NOBODY = ""
 DAY_MS = 24 * 3_600_000
@@ -55,14 +57,29 @@ def of_person(conn: Connection, day: str, who: str) -> DayUsage:
     return DayUsage() if row is None else DayUsage(messages=row.messages, tokens=row.input_tokens + row.output_tokens)
 
 
-def limit_reached(conn: Connection, day: str, who: str, limit: DayLimit, now: int) -> str | None:
-    """Returns which limit of the day this person has reached, `messages` or `tokens`; None: they may go on. It is recorded once a day."""
+def require(conn: Connection, who: str, limit: DayLimit, now: int) -> None:
+    """Raises DayLimitReached when this person has used what they may use today. It belongs into the transaction that counts the message, after
+    the lock of its session: of two messages at once only one is the last. Whoever catches it calls `record_reached`."""
     if not (limit.messages or limit.tokens):
-        return None
+        return
+    lock(conn, f"usage of {who}")
+    day = iso(now)[:10]
     reached = limit.reached(of_person(conn, day, who))
     if reached is not None:
-        audit.record(conn, now, who, "limit.reached", f"{reached}_per_day", day, once=f"limit:{who}:{reached}:{day}")
-    return reached
+        most = limit.messages if reached == "messages" else limit.tokens
+        raise DayLimitReached(who, reached, most=most, day=day, seconds=-(-(DAY_MS - now % DAY_MS) // 1000))
+
+
+def record_reached(conn: Connection, reached: DayLimitReached, now: int) -> None:
+    """Records it, once a day."""
+    once = f"limit:{reached.who}:{reached.which}:{reached.day}"
+    audit.record(conn, now, reached.who, "limit.reached", f"{reached.which}_per_day", reached.day, once=once)
+
+
+def take_message(conn: Connection, who: str, limit: DayLimit, now: int) -> None:
+    """Counts one message. Raises DayLimitReached as `require` does."""
+    require(conn, who, limit, now)
+    add(conn, iso(now)[:10], who, messages=1)
 
 
 def add(

@@ -64,8 +64,18 @@ def access_rules(config: "Config", platform: str) -> AccessRules:
         thread_sessions=section.thread_sessions,
         pair_strangers=section.unknown_users == "pair",
         people=_people(config, platform) if config.people else None,
-        day_limit=DayLimit(messages=config.limits.person_messages_per_day, tokens=config.limits.person_tokens_per_day),
+        day_limit=limit_of_everybody(config),
     )
+
+
+def day_limit(person: PersonSection, everybody: DayLimit) -> DayLimit:
+    """Returns what this person may use in a day. `everybody`: what is in force where they have nothing of their own."""
+    messages, tokens = person.messages_per_day or everybody.messages, person.tokens_per_day or everybody.tokens
+    return DayLimit(messages=messages, tokens=tokens)
+
+
+def limit_of_everybody(config: "Config") -> DayLimit:
+    return DayLimit(messages=config.limits.person_messages_per_day, tokens=config.limits.person_tokens_per_day)
 
 
 def _people(config: "Config", platform: str) -> Mapping[str, PersonSection]:
@@ -119,15 +129,18 @@ class ChatAccess:
         person = self.rules.person(sender.id)
         return person is not None and bool(person.scopes)
 
+    def names(self, user_id: str) -> bool:
+        """Returns whether this is the id of the owner, or of somebody of the section people."""
+        return user_id == self.owner or self.rules.person(user_id) is not None
+
     def account(self, platform: str, sender: Sender) -> ChatAccount:
         """Returns as whom this sender is counted, and what they may do beyond talking."""
         person, limit = self.rules.person(sender.id), self.rules.day_limit
         if person is None:
             may = self.rules.people is None or sender.id == self.owner
             return ChatAccount(who=f"{platform}:{sender.id}", may_approve=may, limit=limit)
-        own = DayLimit(messages=person.messages_per_day or limit.messages, tokens=person.tokens_per_day or limit.tokens)
         may = sender.id == self.owner or not {"approve", "admin"}.isdisjoint(person.scopes)
-        return ChatAccount(who=person.name, may_approve=may, limit=own)
+        return ChatAccount(who=person.name, may_approve=may, limit=day_limit(person, limit))
 
     @staticmethod
     def _among(wanted: str, allowed: Iterable[str]) -> bool:

@@ -26,8 +26,8 @@ from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import BLANK_LETTERS, as_quoted, escape_speaker_marks
-from sessions import asks, inbox, outbox, overheard, people, runs, spending
-from sessions.clock import iso
+from sessions import asks, inbox, outbox, overheard, people, runs
+from sessions.db.sql import lock
 from sessions.keys import Address, ChatKind, DmScope, SessionKey
 from sessions.messages import Content, Inbound, InboundKind, Quote
 from sessions.records import Ask, AskKind, InboxRow, Message, Route, Run, RunStatus
@@ -193,9 +193,9 @@ class Intake:
     def _take(self, conn: Connection, inbound: Inbound, access: ChatAccess, verdict: AccessDecision) -> IntakeResult:
         """Takes one event in."""
         first = first_known(conn, inbound)
-        account = access.account(
-            inbound.address.platform, first.sender if access.rules.person(first.sender.id) else inbound.sender
-        )
+        # By the first id of two that are one person's, unless the configuration names the other: else they would be counted twice.
+        sender = inbound.sender if access.names(inbound.sender.id) else first.sender
+        account = access.account(inbound.address.platform, sender)
         chat = self._context(inbound, access.key(first.address, first.sender), account)
         allowed = verdict is AccessDecision.ALLOWED
         active = runs.active(conn, chat.session_key)
@@ -265,9 +265,8 @@ class Intake:
             return say("limits.kind_unknown")
         if (count := inbox.count_unread(conn, chat.session_key)) >= limits.queue_per_chat:
             return say("limits.queue_full", count=count)
-        who, limit = chat.account.who, chat.account.limit
-        reached = spending.limit_reached(conn, iso(chat.now)[:10], who, limit, chat.now)
-        return None if reached is None else say(f"limits.day_{reached}", limit=f"{getattr(limit, reached):,}")
+        lock(conn, chat.session_key)
+        return chat.day_limit(conn)
 
     def _refuse(self, conn: Connection, inbound: Inbound, chat: ChatContext, refusal: str) -> IntakeOutcome:
         """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become a flood of replies."""

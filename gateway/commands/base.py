@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.texts import format_short_time
-from sessions import store
+from gateway.texts import format_short_time, say
+from sessions import spending, store
+from sessions.errors import DayLimitReached
 from sessions.keys import SessionKey
 from sessions.records import Route, Session, Source
 from sessions.runs import Opening
@@ -54,6 +55,15 @@ class ChatContext:
     def format_time(self, moment: int) -> str:
         """Returns a past or coming time (epoch milliseconds) as people here say it."""
         return format_short_time(moment, self.now, self.timezone)
+
+    def day_limit(self, conn: Connection) -> str | None:
+        """Returns the sentence for whoever has used what they may use today, which is recorded; None: they may go on."""
+        try:
+            spending.require(conn, self.account.who, self.account.limit, self.now)
+        except DayLimitReached as reached:
+            spending.record_reached(conn, reached, self.now)
+            return say(f"limits.day_{reached.which}", limit=f"{reached.most:,}")
+        return None
 
 
 CommandFunction = Callable[[Connection, ChatContext, str], str]

@@ -206,11 +206,13 @@ def retry(conn: Connection, chat: ChatContext, _: str) -> str:
         return ""
     if (active and active.status is RunStatus.RUNNING) or session is None:
         return say("run.nothing_to_retry")
+    if (refusal := chat.day_limit(conn)) is not None:
+        return refusal
     if active:  # it waits for a person
         runs.stop(conn, active.id, chat.now)
     if not store.take_back(conn, session.id, keep_question=True):
         return say("run.nothing_to_retry")
-    runs.start_again(conn, session, chat.opening, chat.route, chat.now)
+    runs.start_again(conn, session, chat.opening, chat.route, chat.now, who=chat.account.who)
     return ""
 
 

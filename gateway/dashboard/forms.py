@@ -17,7 +17,7 @@ from gateway.dashboard.doctor import examine
 from gateway.dashboard.server import COOKIE, ROOT, Answer, Visit
 from gateway.texts import say
 from gateway.texts.quoting import escape_speaker_marks
-from sessions import deployments, erase, export, ids, inbox, jobs, outbox, people, runs, sign_ins, store
+from sessions import deployments, erase, export, ids, inbox, jobs, outbox, people, runs, sign_ins, spending, store
 from sessions.db.sql import lock
 from sessions.errors import NotFound
 from sessions.keys import MAIN_DEPLOYMENT, OWNER_NAMESPACE, SessionKey
@@ -74,9 +74,20 @@ async def _read(visit: Visit) -> Sent:
         sent.fields = {name: value for name, value in posted.items() if isinstance(value, str)}
         _require_csrf(visit, sent)
         return sent
+    try:
+        await _read_parts(visit, sent)
+    except ValueError as error:
+        raise invalid("This form cannot be read.", code="bad_form") from error
+    _require_csrf(visit, sent)
+    return sent
+
+
+async def _read_parts(visit: Visit, sent: Sent) -> None:
+    """Reads the fields and files of a form. Raises ValueError for one that is none."""
+    left_for_fields = FIELD_BYTES
     async for part in await visit.request.multipart():
         if not isinstance(part, BodyPartReader):
-            raise invalid("This form cannot be read.", code="bad_form")
+            raise ValueError("parts within a part")
         if part.filename:
             _require_csrf(visit, sent)
             if len(sent.files) >= FILES:
@@ -85,9 +96,9 @@ async def _read(visit: Visit) -> Sent:
             data = await _whole(part, left)
             sent.files.append((part.filename, part.headers.get("Content-Type", "application/octet-stream"), data))
         elif part.name:
-            sent.fields[part.name] = (await _whole(part, FIELD_BYTES)).decode("utf-8", "replace")
-    _require_csrf(visit, sent)
-    return sent
+            value = await _whole(part, left_for_fields)
+            left_for_fields -= len(value)
+            sent.fields[part.name] = value.decode("utf-8", "replace")
 
 
 def _require_csrf(visit: Visit, sent: Sent) -> None:
@@ -100,7 +111,7 @@ async def _whole(part: BodyPartReader, most: int) -> bytes:
     while piece := await part.read_chunk(_PIECE):
         size += len(piece)
         if size > most:
-            what = "The files of a message" if part.filename else "A field"
+            what = "The files of a message" if part.filename else "The fields of a form"
             raise too_large(f"{what} may have {most:,} bytes.")
         pieces.append(piece)
     return b"".join(pieces)
@@ -127,9 +138,10 @@ async def _saved(visit: Visit, sent: Sent, ns: str) -> Message:
 
 def _back(sent: Sent) -> str:
     """Returns the page that the form stood on."""
-    wanted = urlsplit(sent.text("back"))
+    back = sent.text("back")
+    wanted = urlsplit(back)
     is_ours = not wanted.scheme and not wanted.netloc and wanted.path.startswith(f"{ROOT}/")
-    return sent.text("back") if is_ours else f"{ROOT}/"
+    return back if is_ours and back.isprintable() else f"{ROOT}/"  # a line break would end the header that it goes into
 
 
 # --- talking ------------------------------------------------------------------------------------------------------------------
@@ -168,9 +180,17 @@ def _dedup_key(sent: Sent) -> str:
     return f"ui:{sent.text('once')[:64] or secrets.token_hex(16)}"
 
 
+def _require_allowance(conn: Connection, visit: Visit, sent: Sent, session_key: str, now: int) -> None:
+    """Raises DayLimitReached where this person has used what they may today; not for a form that is sent again."""
+    lock(conn, session_key)
+    if inbox.by_dedup_key(conn, _dedup_key(sent)) is None:
+        spending.require(conn, visit.account, visit.limit, now)
+
+
 def _say(conn: Connection, visit: Visit, sent: Sent, message: Message, key: SessionKey, now: int) -> str:
     """Stores the message. Returns the id of the session that it is in."""
     app, session_key = visit.app, str(key)
+    _require_allowance(conn, visit, sent, session_key, now)
     if inbox.count_unread(conn, session_key) >= app.config.limits.queue_per_chat:
         raise ApiError(429, "Too many messages wait in this conversation already.", code="queue_full")
     deployment = deployments.get(conn, key.deployment or MAIN_DEPLOYMENT)
@@ -221,6 +241,7 @@ async def steer(visit: Visit, sent: Sent) -> str:
         current = runs.active(conn, run.session_key)
         if current is None or current.id != run.id:
             raise ApiError(409, "This run has ended.", code="ended")
+        _require_allowance(conn, visit, sent, run.session_key, now)
         words = sent.text("text")
         is_in_group = run.route is not None and SessionKey.parse(run.session_key).kind not in {None, "dm"}
         said = f"[{visit.who}] {escape_speaker_marks(words)}" if is_in_group else words
@@ -229,6 +250,7 @@ async def steer(visit: Visit, sent: Sent) -> str:
             session_key=run.session_key,
             messages=[Message(content=said, sender=visit.who)],
             route=run.route,
+            who=visit.account,
         )
         runs.accept(conn, new, visit.app.resets.opening(run.session_key), now)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.api.http.errors import ApiError
 from gateway.api.http.sse import EventStream
 from gateway.dashboard.pages import DashboardPage
 from gateway.dashboard.rendering import render_blocks
@@ -29,7 +30,8 @@ GROWING = "growing"
 async def follow(visit: Visit, page: DashboardPage) -> web.StreamResponse:
     """Streams the page's fragments, each when it has changed, until the person leaves or is signed out."""
     server = visit.dashboard.server
-    stream = EventStream(visit.request, lambda: None)
+    # Before each event: who was an admin when the page was opened may be none any more.
+    stream = EventStream(visit.request, lambda: visit.dashboard.require_admin(visit.account))
     news, sent = asyncio.Event(), dict[str, str]()
     loop = asyncio.get_running_loop()
     growing, is_old = _GrowingAnswer(visit, news), True
@@ -44,6 +46,8 @@ async def follow(visit: Visit, page: DashboardPage) -> web.StreamResponse:
 
     stop = visit.app.database.listen(committed)
     visit.dashboard.tabs.add(read_again)
+    closing = asyncio.ensure_future(server.closing.wait())
+    closing.add_done_callback(lambda _: news.set())  # an open page must not hold the daemon up that stops
     values: Mapping[str, Any] = {}
     try:
         while not server.closing.is_set():
@@ -72,8 +76,13 @@ async def follow(visit: Visit, page: DashboardPage) -> web.StreamResponse:
         await stream.end()
     except ConnectionError:
         pass  # the tab was closed, or is hidden
+    except ApiError:
+        if not stream.started:
+            raise
+        await stream.end()
     finally:
         stop()
+        closing.cancel()
         visit.dashboard.tabs.discard(read_again)
         growing.follow(None)
     return stream.response

@@ -280,7 +280,7 @@ def list_runs(conn: Connection, visit: Visit) -> Values:
 def run(conn: Connection, visit: Visit) -> Values:
     """Shows the journal of one run as it grows."""
     found = runs.get(conn, visit.path["run_id"])
-    rows = [each for each in store.last_messages(conn, found.session_id, MESSAGES_SHOWN * 5) if each.run_id == found.id]
+    rows = store.messages_of_run(conn, found.session_id, found.id, limit=MESSAGES_SHOWN * 5)
     asked = asks.of_run(conn, found.id)
     waiting = next((each for each in asked if each.answered_at is None), None)
     is_active = found.status in runs.ACTIVE

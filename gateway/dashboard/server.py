@@ -15,11 +15,13 @@ from aiohttp import hdrs, web
 from gateway.api.http.callers import from_this_machine, network_of
 from gateway.api.http.connection import connection_of
 from gateway.api.http.errors import ApiError
-from gateway.api.http.server import error_response
+from gateway.api.http.server import error_response, record_refusal
 from gateway.api.http.server_state import ServerState
+from gateway.chats.access import day_limit, limit_of_everybody
 from gateway.context import App
 from sessions import sign_ins
-from sessions.errors import NotFound
+from sessions.errors import DayLimitReached, NotFound
+from sessions.spending import NO_LIMIT, DayLimit
 
 if TYPE_CHECKING:
     from gateway.dashboard.doctor import Findings
@@ -44,11 +46,13 @@ _SIGN_IN = "Run `hermes dashboard` on the machine of the gateway; it prints a li
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One request of a person who is signed in. `account`: how the audit and the usage name them. `path`: the parts of the address that are names. `secret`: that of the cookie."""
+    """One request of a person who is signed in. `account`: how the audit and the usage name them. `limit`: of each day. `path`: the parts of the
+    address that are names. `secret`: that of the cookie."""
 
     dashboard: "Dashboard"
     request: web.Request
     account: str
+    limit: DayLimit
     secret: str
     path: Mapping[str, str]
 
@@ -90,6 +94,8 @@ class Dashboard:
         except ConnectionError:  # nobody is there to be answered
             raise
         except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the person gets a page and the daemon goes on
+            if isinstance(error, DayLimitReached):
+                await record_refusal(self.server.app, error, error.who)
             response = self._refusal(error_response(error, request), request)
         if not response.prepared:
             response.headers.update({**HEADERS, **response.headers})
@@ -121,10 +127,11 @@ class Dashboard:
         if found is None:
             raise ApiError(401, _SIGN_IN, code="not_signed_in")
         who, is_to_prolong = found
-        self._require_admin(who)
+        limit = self.require_admin(who)
         if is_to_prolong:
             await self.server.app.database.write(sign_ins.prolong, cookie, now)
-        connection_of(request).admit(f"{ROOT}:{who}")
+        if not connection_of(request).admit(f"{ROOT}:{who}"):
+            raise ApiError(429, "Too many pages of yours are open. Close some.", code="too_many_connections")
         if self._router is None:
             from gateway.dashboard.routes import router
 
@@ -134,17 +141,19 @@ class Dashboard:
             raise match.http_exception
         if request.method not in {hdrs.METH_GET, hdrs.METH_HEAD}:
             require_own_origin(request)
-        visit = Visit(dashboard=self, request=request, account=who, secret=cookie, path=match)
+        visit = Visit(dashboard=self, request=request, account=who, limit=limit, secret=cookie, path=match)
         answer: Any = match.handler
         return await answer(visit)
 
-    def _require_admin(self, who: str) -> None:
-        """Raises ApiError when this is a person of the configuration who is no admin (any more)."""
+    def require_admin(self, who: str) -> DayLimit:
+        """Returns what this person may use in a day. Raises ApiError when it is one of the configuration who is no admin (any more)."""
         if ":" in who:  # whoever has a shell on the machine of the gateway operates it
-            return
-        person = next((each for each in self.server.app.config.people if each.name == who), None)
+            return NO_LIMIT
+        config = self.server.app.config
+        person = next((each for each in config.people if each.name == who), None)
         if person is None or "admin" not in person.scopes:
             raise ApiError(401, f"{who} is no admin any more. The section people says who is.", code="not_signed_in")
+        return day_limit(person, limit_of_everybody(config))
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         require_own_origin(request)

@@ -82,11 +82,7 @@ async def answer_once(
             output_tokens=used.output_tokens + now.output_tokens,
             cached_tokens=used.cached_tokens + now.cached_tokens,
         )
-        counted = {
-            "messages": 1 if steps == 1 else 0,
-            "input_tokens": now.input_tokens,
-            "output_tokens": now.output_tokens,
-        }
+        counted = {"input_tokens": now.input_tokens, "output_tokens": now.output_tokens}
         await app.database.write(spending.add, app.today(), who, **counted)
         is_cut_off = answer.finish_reason == "length"
         callers = () if is_cut_off else tuple(call for call in answer.tool_calls if call.name in options.tool_names)

@@ -178,8 +178,12 @@ def start_for_oldest(conn: Connection, session_key: str, opening: Opening, now: 
     return run
 
 
-def start_again(conn: Connection, session: Session, opening: Opening, route: Route | None, now: int) -> Run:
-    """Starts a run over what the session holds already, without a new message. The key must have no active run."""
-    run = start(conn, session, opening, route, opening.options, now)
+def start_again(
+    conn: Connection, session: Session, opening: Opening, route: Route | None, now: int, *, who: str = ""
+) -> Run:
+    """Starts a run over what the session holds already, without a new message; for `who` it counts as one. The key must have no active run."""
+    if who:
+        spending.add(conn, iso(now)[:10], who, messages=1)
+    run = start(conn, session, opening, route, opening.options, now, who=who or None)
     touch(conn, Topic.INBOX, session.session_key)
     return run

@@ -262,6 +262,13 @@ def last_messages(conn: Connection, session_id: str, limit: int, *, before: int 
     return [Message.from_row(row) for row in conn.execute(_LAST, values).mappings()][::-1]
 
 
+def messages_of_run(conn: Connection, session_id: str, run_id: str, *, limit: int) -> list[Message]:
+    """The newest `limit` messages of a run, oldest first."""
+    query = select(messages).where(messages.c.session_id == session_id, messages.c.run_id == run_id)
+    rows = conn.execute(query.order_by(messages.c.id.desc()).limit(limit)).mappings()
+    return [Message.from_row(row) for row in rows][::-1]
+
+
 def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
     """Returns what the user said last (or first: `newest` False). In a group, the first answered message, since others may have been
     overheard before.

@@ -18,7 +18,6 @@ from gateway.api.http.callers import NOBODY, CallerKey, Scope, still_valid
 from gateway.api.http.errors import ApiError, not_found, unavailable
 from gateway.api.http.parsing import BodyHash, ReadBody, parse_body, parse_large_body, validate
 from gateway.api.http.server_state import ServerState
-from sessions import spending
 
 PARAMETERS = {
     "deployment_id": r"^dep_(main|[0-9a-f]{24})$",
@@ -86,18 +85,6 @@ class ApiCall(Generic[B, Q]):
         if self.scopes and not key.scopes.intersection(self.scopes):
             raise ApiError(403, f"This key lacks the scope {' or '.join(self.scopes)}.", code="scope_missing")
         return key
-
-    async def require_allowance(self) -> None:
-        """Raises ApiError 429 when this key has used what it may use today."""
-        if not (self.key.limit.messages or self.key.limit.tokens):
-            return
-        app, now = self.server.app, self.server.app.clock()
-        reached = await app.database.write(spending.limit_reached, app.today(), self.key.account, self.key.limit, now)
-        if reached is not None:
-            used = f"{getattr(self.key.limit, reached):,} {reached}"
-            left = -(-(spending.DAY_MS - now % spending.DAY_MS) // 1000)
-            message = f"This key has used its {used} for today. It goes on at 00:00 UTC; an admin can raise it."
-            raise ApiError(429, message, code="daily_limit", headers={"Retry-After": str(left)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,10 @@ from gateway.api.http.server_state import ServerState
 from gateway.api.openai import chat, responses, stored_responses
 from gateway.api.threads import deployments, runs
 from gateway.config.sections import KEY_LENGTH, is_loopback
+from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import audit
-from sessions.errors import Busy, Invalid, MayNotApprove, NotFound, Unusable
+from sessions import audit, spending
+from sessions.errors import Busy, DayLimitReached, Invalid, MayNotApprove, NotFound, Unusable
 
 log = get_logger(__name__)
 
@@ -205,15 +206,22 @@ def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint], pages
             return await handle(endpoint, server, request, key)
         except ConnectionError:  # nobody is there to be answered
             raise
-        except MayNotApprove as error:
-            await server.app.database.write(
-                audit.record, server.app.clock(), key.account, "approval.refused", error.about, "no scope for it"
-            )
+        except (MayNotApprove, DayLimitReached) as error:
+            await record_refusal(server.app, error, key.account)
             return error_response(error, request).response()
         except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the caller gets an answer and the daemon goes on
             return error_response(error, request).response()
 
     return guarded
+
+
+async def record_refusal(app: App, error: MayNotApprove | DayLimitReached, who: str) -> None:
+    """Writes what the audit has of a refusal, whose own transaction was rolled back."""
+    match error:
+        case MayNotApprove():
+            await app.database.write(audit.record, app.clock(), who, "approval.refused", error.about, "no scope for it")
+        case DayLimitReached():
+            await app.database.write(spending.record_reached, error, app.clock())
 
 
 async def add_common_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -236,6 +244,8 @@ def error_response(error: Exception, request: web.Request) -> ApiError:
             return ApiError(409, str(error), code="busy")
         case MayNotApprove():
             return ApiError(403, str(error), code="forbidden")
+        case DayLimitReached():
+            return ApiError(429, str(error), code="daily_limit", headers={"Retry-After": str(error.seconds)})
         case Invalid():
             return invalid(str(error))
         case Unusable():

@@ -33,7 +33,7 @@ from gateway.observe.logging import get_logger
 from gateway.runs.live import LiveEvent, TextDeduplicator
 from gateway.runs.replies import numbered_question
 from gateway.runs.stateless import answer_once
-from sessions import inbox, runs, store
+from sessions import inbox, runs, spending, store
 from sessions.db.sql import lock
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
@@ -337,7 +337,6 @@ async def call_on_session(
     call: ApiCall[Any, Any], question: AgentCall, place: TargetSession
 ) -> AsyncGenerator[SessionExchange]:
     """Stores what is new and follows its run. The run goes on when the block is left early."""
-    await call.require_allowance()
     server, marked = call.server, place.mark or mark(call, place.name)
     exchange = SessionExchange(server, marked.key)
     forget: Callable[[], None] | None = None
@@ -379,6 +378,7 @@ def _accept(
     if before is not None:
         inbox.note_left(conn, before.dedup_key, None)  # its caller is back
         return _Accepted(dedup_key=before.dedup_key, came_at=before.created_at, fresh=False)
+    spending.require(conn, key.account, key.limit, now)
     if inbox.count_unread(conn, new.session_key) >= most:
         raise ApiError(
             429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
@@ -471,10 +471,11 @@ async def call_without_session(call: ApiCall[Any, Any], question: AgentCall) -> 
     """Yields the exchange of a call without a session. Nobody else will ever read the answer, so the work ends with the block or the
     connection, whichever is first.
     """
-    await call.require_allowance()
+    app, key = call.server.app, call.key
     connection = connection_of(call.request)
+    await app.database.write(spending.take_message, key.account, key.limit, app.clock())
     whole = replace(question, messages=await embedded(call, question.messages))
-    exchange = StatelessExchange(call.server, whole, call.key.account)
+    exchange = StatelessExchange(call.server, whole, key.account)
     forget = connection.when_lost(exchange.task.cancel)
     try:
         yield exchange

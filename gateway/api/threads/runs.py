@@ -19,7 +19,7 @@ from gateway.api.threads.deployments import deployment_of
 from gateway.api.threads.events import EventReader
 from gateway.api.threads.schemas import AcceptedMessage, EventsQuery, PostedMessage, RunRow, Steering
 from gateway.observe.logging import get_logger
-from sessions import deployments, inbox, runs
+from sessions import deployments, inbox, runs, spending
 from sessions.db.sql import lock
 from sessions.deployments import Deployment
 from sessions.errors import NotFound
@@ -57,7 +57,6 @@ class _ThreadMessage:
 )
 async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
     found, app = await deployment_of(call), call.server.app
-    await call.require_allowance()
     if len(call.body.content.encode("utf-8", "replace")) > app.config.limits.message_bytes:
         raise ApiError(413, f"A message may have {app.config.limits.message_bytes:,} bytes of text.", code="too_large")
     marked = mark(call)
@@ -103,6 +102,8 @@ def _time_reply(server: ServerState, run_id: str) -> None:
 
 def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, str]:
     row = new.mark.before(conn)
+    if row is None:
+        spending.require(conn, new.key.account, new.key.limit, now)
     # A repeated message belongs to the thread that the first one has opened.
     thread_id = _thread(conn, new, now) if row is None else SessionKey.parse(row.session_key).chat_id or ""
     key = str(deployments.key_of(new.deployment.id, thread_id))

@@ -45,6 +45,26 @@ async def test_a_key_has_its_day(home: Path, kind: str, limit: DayLimit) -> None
         assert (await gw.ask("POST", path, body, **headers))[0] < 300
 
 
+@pytest.mark.parametrize("kind", CALLS)
+async def test_of_calls_at_once_one_is_the_last_and_its_retry_is_no_other(
+    home: Path, kind: str, database_url: str
+) -> None:
+    path, body, headers = CALLS[kind]
+    keys = [replace(OWNER, limit=DayLimit(messages=1))]
+    async with gateway(home, ["one"], keys=keys, database_url=database_url) as gw:
+
+        async def ask(number: int) -> int:
+            sent = {name: f"{value}{number}" for name, value in headers.items()}
+            return (await gw.ask("POST", path, body, Idempotency_Key=str(number), **sent))[0]
+
+        statuses = await asyncio.gather(*map(ask, range(4)))
+        assert sorted(status >= 400 for status in statuses) == [False, True, True, True]
+        assert [row.about for row in await gw.database.read(audit.listing)] == ["messages_per_day"]
+        if kind != "stateless":  # nobody keeps its answer
+            last = next(number for number, status in enumerate(statuses) if status < 400)
+            assert await ask(last) == statuses[last]
+
+
 async def test_what_a_key_does_is_recorded(home: Path) -> None:
     async with gateway(home, ["one"]) as gw:
         job = {"name": "tea", "schedule": "every 30m", "prompt": "x"}

@@ -4,12 +4,14 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 from gateway.agent.tools.registry import Toolbox
-from sessions import asks, jobs, memory, outbox, people, runs, store
+from gateway.config.sections import PersonSection
+from sessions import asks, audit, jobs, memory, outbox, people, runs, store
 from sessions.keys import Address, ChatKind, SessionKey
 from sessions.messages import Content
 from sessions.records import Message, Role, Route, RunStatus, Source
@@ -82,6 +84,41 @@ async def test_a_file_is_attached(home: Path) -> None:
         assert not list(home.rglob("first.txt"))
 
 
+async def test_a_form_that_is_none_is_refused_and_a_long_one_not_kept(home: Path) -> None:
+    async with gateway(home, works=False) as gw:
+        visitor = await signed_in(gw)
+        await visitor.post("/ui/nowhere")
+        ours = {"Sec-Fetch-Site": "same-origin"}
+        for kind in ("multipart/form-data", "multipart/form-data; boundary=x"):
+            status, text, _ = await visitor.send("/ui/conversations", b"none", **{**ours, "Content-Type": kind})
+            assert (status, "cannot be read" in words(text)) == (400, True)
+        many = multipart(("csrf", visitor.csrf), *((f"f{number}", "x" * 100_000) for number in range(4)))
+        assert (await visitor.send("/ui/conversations", many, **ours))[0] == 413
+
+
+async def test_an_admin_of_the_team_has_a_day_here_too(home: Path) -> None:
+    ann = PersonSection(name="ann", scopes=["admin"], messages_per_day=2)
+    goes_on = asyncio.Event()
+    async with gateway(home, [Reply(text="slow", before=goes_on.wait), "With milk."]) as gw:
+        gw.app.loaded = replace(gw.app.loaded, config=gw.app.config.model_copy(update={"people": [ann]}))
+        visitor = await signed_in(gw, "ann")
+        place = (await visitor.post("/ui/conversations", text="tea", once="1"))[2]["Location"]
+        run = await until(gw, RunStatus.RUNNING)
+        async with asyncio.timeout(20):
+            while not gw.model.calls:
+                await asyncio.sleep(0.01)
+        assert (await visitor.post(f"/ui/runs/{run.id}/steer", text="with milk", once="2"))[0] == 303
+        goes_on.set()
+        await until(gw, RunStatus.COMPLETED)
+        for path in ("/ui/conversations", f"{place}/messages"):
+            status, text, headers = await visitor.post(path, text="more", once="3")
+            assert (status, "2 messages for today are used" in words(text)) == (429, True)
+            assert int(headers["Retry-After"]) > 0
+        assert (await visitor.post("/ui/conversations", text="tea", once="1"))[2]["Location"] == place
+        rows = await gw.database.read(audit.listing, action="limit")
+        assert [(row.who, row.about) for row in rows] == [("ann", "messages_per_day")]
+
+
 async def test_what_waits_is_answered_in_place(home: Path) -> None:
     ask = calls(call("ask_human", {"question": "Which colour?", "options": ["red", "blue"]}))
     async with gateway(home, [ask, "Blue."]) as gw:
@@ -102,7 +139,7 @@ async def test_what_waits_is_answered_in_place(home: Path) -> None:
         assert (late[0], "answered this already" in late[1]) == (409, True)
         assert (await gw.database.read(asks.get, int(found[1]))).answered_by == "ann"  # type: ignore[union-attr]
         # A form never sends the browser elsewhere.
-        for back in ("https://evil.example/", "//evil.example/ui/", "/v1/models"):
+        for back in ("https://evil.example/", "//evil.example/ui/", "/v1/models", "/ui/\r\nSet-Cookie: a=b"):
             answer = await visitor.post(f"/ui/runs/{run.id}/stop", back=back)
             assert answer[2]["Location"] == "/ui/"
 

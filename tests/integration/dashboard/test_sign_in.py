@@ -1,10 +1,12 @@
 """Who may see the page in the browser, and from where a form may come."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gateway.api.http.server_state import Intervals
 from gateway.config.sections import PersonSection
 from gateway.dashboard.server import COOKIE
 from sessions import audit, sign_ins
@@ -145,14 +147,28 @@ async def test_the_database_holds_no_secret(home: Path) -> None:
         assert COOKIE.encode() not in stored
 
 
+async def test_an_open_page_does_not_hold_the_gateway_up(home: Path) -> None:
+    async with asyncio.timeout(10):
+        async with gateway(home, works=False, intervals=Intervals(shutdown=60)) as gw:
+            visitor = await signed_in(gw)
+            looks = {"Cookie": f"{COOKIE}={visitor.cookie}", "Accept": "text/event-stream"}
+            shown = await gw.http.get(f"{gw.url}/ui/", headers=looks)
+            assert await shown.content.readline()
+
+
 async def test_a_person_of_the_team_has_to_be_an_admin(home: Path) -> None:
     admin = PersonSection(name="ann", scopes=["chat", "admin"])
     async with gateway(home, works=False) as gw:
         gw.app.loaded = replace(gw.app.loaded, config=gw.app.config.model_copy(update={"people": [admin]}))
         visitor = await signed_in(gw, "ann")
         assert (await visitor.get("/ui/"))[0] == 200
-        # Taken away while she looks.
-        chats = PersonSection(name="ann", scopes=["chat"])
-        gw.app.loaded = replace(gw.app.loaded, config=gw.app.config.model_copy(update={"people": [chats]}))
+        looks = {"Cookie": f"{COOKIE}={visitor.cookie}", "Accept": "text/event-stream"}
+        async with asyncio.timeout(20), gw.http.get(f"{gw.url}/ui/", headers=looks) as shown:
+            assert b"waiting" in await shown.content.readline()
+            # Taken away while she looks: what comes now is for others.
+            chats = PersonSection(name="ann", scopes=["chat"])
+            gw.app.loaded = replace(gw.app.loaded, config=gw.app.config.model_copy(update={"people": [chats]}))
+            await (await signed_in(gw)).post("/ui/conversations", text="secret")
+            assert b"secret" not in await shown.read()
         status, text, _ = await visitor.get("/ui/")
         assert (status, "no admin any more" in text) == (401, True)

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 from gateway.chats.access import AccessRules
 from gateway.chats.intake import IntakeOutcome
+from gateway.config.sections import PersonSection
 from gateway.texts import say
 from sessions import people
 from sessions.db import Database
 from sessions.keys import Address, Platform, Sender
 from sessions.messages import Inbound
 from sessions.records import AskKind, RunStatus
+from sessions.spending import NO_LIMIT, DayLimit
 from tests.conftest import HandClock
 from tests.integration.gateway.intake_in_process import DM_KEY, EDIT, GROUP, GROUP_KEY, MOVED, NAMES, IntakeHarness, tap
 
@@ -22,6 +24,23 @@ async def test_a_double_is_taken_once_and_a_command_executed_once(intake: Intake
     assert intake.sent() == [say("session.new")]
     assert len(intake.keys()) == 2
     assert IntakeOutcome.JOINED not in intake.outcomes
+
+
+async def test_two_ids_of_one_person_have_the_rights_and_the_day_of_one(intake: IntakeHarness):
+    eve = PersonSection(name="eve", ids=["telegram:8"])
+    everybody = DayLimit(messages=2)
+    intake.rules = AccessRules(allowed_users=frozenset({"*"}), owner="7", people={"8": eve}, day_limit=everybody)
+    for first, alias in (("7", "70"), ("8", "80"), ("9", "90")):
+        await intake.database.write(people.join_ids, "telegram", alias, first)
+        for user in (first, alias, alias):
+            await intake.comes("hello", user=user)
+    used = intake.rows("SELECT who || ' ' || messages FROM usage ORDER BY who")
+    assert used == ["eve 2", "telegram:7 2", "telegram:9 2"]
+    intake.rules = replace(intake.rules, day_limit=NO_LIMIT)
+    # The owner stays the owner under the other id.
+    number = intake.waits(DM_KEY)
+    await intake.comes("yes", user="70", chat="70")
+    assert intake.answer(number) == "yes"
 
 
 async def test_what_became_of_each_event_is_said(sqlite_intake: IntakeHarness):

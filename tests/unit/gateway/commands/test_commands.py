@@ -4,13 +4,14 @@ import pytest
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.commands import COMMANDS, MENU, ChatContext, execute, hint, parse
+from gateway.commands import COMMANDS, MENU, ChatAccount, ChatContext, execute, hint, parse
 from gateway.texts import say
-from sessions import jobs, memory, runs, store, workers
+from sessions import audit, jobs, memory, runs, store, workers
 from sessions.db import Database
 from sessions.keys import SessionKey
 from sessions.records import EndReason, InboxRow, Message, Role, RunStatus
 from sessions.runs import ModelAnswer, Opening
+from sessions.spending import DayLimit
 from sessions.workers import WorkerRow, WorkerState
 from tests.fakes.model_replies import call
 
@@ -23,6 +24,7 @@ class CommandHarness:
     def __init__(self, database: Database, clock) -> None:
         self.database, self.clock, self.count = database, clock, 0
         self.default_model = "big"
+        self.account = ChatAccount()
 
     def chat(self, key: str = KEY) -> ChatContext:
         return ChatContext(
@@ -31,6 +33,7 @@ class CommandHarness:
             user="Ann",
             default_model=self.default_model,
             platform_title=title_of,
+            account=self.account,
         )
 
     def send(self, text: str, key: str = KEY) -> str:
@@ -249,6 +252,17 @@ def test_retry_answers_the_last_message_again(harness: CommandHarness):
     assert harness.send("/retry") == say("run.nothing_to_retry")
     harness.database.write_now(harness._finish, "better")
     assert harness.transcript() == ["one", "better"]
+
+
+def test_an_answer_again_counts_as_a_message_of_the_day(harness: CommandHarness):
+    harness.answered("one", "bad")
+    harness.account = ChatAccount(who="ann", limit=DayLimit(messages=1))
+    assert harness.send("/retry") == ""
+    assert harness.active.who == "ann"
+    harness.database.write_now(harness._finish, "better")
+    assert harness.send("/retry") == say("limits.day_messages", limit="1")
+    assert harness.transcript() == ["one", "better"]
+    assert [row.who for row in harness.database.read_now(audit.listing)] == ["ann"]
 
 
 # --- the work ------------------------------------------------------------------------------------------------------
