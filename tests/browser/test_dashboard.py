@@ -234,3 +234,16 @@ async def test_without_javascript(browser: Browser, home: Path) -> None:
         for name in ("Sessions", "Runs", "Time", "Memory", "Platforms"):
             await page.get_by_role("link", name=name, exact=True).click()
             await expect(page.locator("h1")).to_have_text(name)
+
+
+async def test_what_was_typed_stays_where_it_cannot_be_sent(browser: Browser, home: Path) -> None:
+    async with gateway(home, ["Hello."]) as gw, visiting(browser, gw) as visitor:
+        box = visitor.page.get_by_label("Say something")
+        await box.fill("hello")
+        await visitor.page.get_by_role("button", name="Send").click()
+        await expect(visitor.page.locator("#transcript")).to_contain_text("Hello.")
+        await gw.database.write(sign_ins.revoke_all, "cli:ann", gw.app.clock())
+        await box.fill("a long letter")
+        await visitor.page.get_by_role("button", name="Send").click()
+        await expect(visitor.page.get_by_role("alert")).to_contain_text("hermes dashboard")
+        await expect(box).to_have_value("a long letter")

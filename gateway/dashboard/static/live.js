@@ -51,7 +51,14 @@ document.addEventListener("submit", async (event) => {
   button.disabled = true;
   const answer = await fetch(form.action, { method: "POST", body: new FormData(form) }).catch(() => null);
   button.disabled = false;
-  if (!answer?.ok) { form.submit(); return; }
+  const problem = form.querySelector("[role=alert]");
+  problem.textContent = "";
+  if (!answer?.ok) {
+    // The text stays: what was typed is not lost with a sign-in that has ended, or while the gateway starts again.
+    const page = answer && new DOMParser().parseFromString(await answer.text(), "text/html");
+    problem.textContent = page?.querySelector("main p")?.textContent ?? "The gateway does not answer. Your text is still here: send it again.";
+    return;
+  }
   form.text.value = "";
   if (form.files) form.files.value = "";
   form.once.value = crypto.randomUUID?.() ?? String(Math.random()).slice(2);

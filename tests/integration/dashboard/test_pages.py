@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.agent.tools.registry import Toolbox
 from gateway.config.sections import PersonSection
+from gateway.dashboard.pages import MESSAGES_SHOWN
 from sessions import asks, audit, jobs, memory, outbox, people, runs, store
 from sessions.keys import Address, ChatKind, SessionKey
 from sessions.messages import Content
@@ -170,6 +171,16 @@ async def test_a_run_is_steered_and_stopped(home: Path) -> None:
         assert (done.id, "with milk" in timeline, "With milk." in timeline) == (run.id, True, True)
         assert (await visitor.post(f"/ui/runs/{run.id}/steer", text="late"))[0] == 409
         assert "With milk." not in words(await visitor.page("/ui/runs?status=error"))
+
+
+async def test_an_old_run_of_a_long_session_has_its_timeline(home: Path) -> None:
+    async with gateway(home, ["Oolong."]) as gw:
+        visitor = await signed_in(gw)
+        place = (await visitor.post("/ui/conversations", text="which tea?"))[2]["Location"]
+        run = await until(gw, RunStatus.COMPLETED)
+        later = [Message(role=Role.USER, content="x")] * (MESSAGES_SHOWN * 5)
+        await gw.database.write(store.append, place.rsplit("/", 1)[1], later, gw.app.clock())
+        assert "Oolong." in words(await visitor.page(f"/ui/runs/{run.id}"))
 
 
 async def test_texts_of_others_are_never_markup(home: Path) -> None:
