@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, exists, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from sessions import audit, meta, outbox
+from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import aliases, messages, pairings, people, sessions
 from sessions.db.schema import meta as values
@@ -261,6 +262,8 @@ def known_owners_in(home: Path, url: str, platforms: Collection[str]) -> Mapping
 
 
 def store_owner(conn: Connection, platform: str, owner: str) -> None:
+    if owners(conn).get(platform) != owner:
+        audit.record(conn, now_ms(), "gateway", "owner.stored", f"{platform}:{owner}")
     meta.put(conn, _OWNER_KEY + platform, owner)
     touch(conn, Topic.PEOPLE, platform)
 

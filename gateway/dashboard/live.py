@@ -23,6 +23,8 @@ _PAUSE_SECONDS = 0.2
 """What is committed within this time is shown together."""
 _LOOK_SECONDS = 15.0
 """A page is read again after this time anyway: times pass, and another process may have written."""
+GROWN = 20_000
+"""So many characters of a growing answer are shown, as they are: Markdown of all of it, several times a second, would cost ever more."""
 GROWING = "growing"
 """The block with the text of an answer that is being given; a page that has it names its run as `following`."""
 
@@ -59,7 +61,7 @@ async def follow(visit: Visit, page: DashboardPage) -> web.StreamResponse:
                     break
                 values = await visit.app.database.read(page.values, visit)
                 growing.follow(values.get("following"))
-            shown = {**values, "growing": growing.text}
+            shown = {**values, "growing": growing.text[-GROWN:]}
             fragments = await asyncio.to_thread(render_blocks, page.template, wanted, shown)
             for name, html in fragments.items():
                 if sent.get(name) != html:

@@ -115,6 +115,7 @@ async def use_up(home: Path, model: ModelServer, sections: dict[str, Any]) -> No
         assert await s.answer_to("third") == "two"
         rows = await s.app.database.read(audit.listing)
         assert [(row.action, row.about) for row in rows] == [
+            ("owner.stored", "telegram:7"),
             ("limit.reached", "tokens_per_day"),
             ("config.changed", "limits.person_tokens_per_day"),
         ]
