@@ -23,8 +23,8 @@ NO_REPLY = "NO_REPLY"
 class LiveEvent:
     """Something that happened to a run just now. Its kinds:
 
-    `begun`: work on the run begins or goes on; `run` is set. `token`: the text of the answer grew by `text`. `afresh`: the endpoint starts
-    its answer again, so the text of this step is void. `said`: the text of this step is complete. `answered`: it is sent as an answer, and
+    `begun`: work on the run begins or goes on; `run` is set. `token`: the text of the answer grew by `text`. `afresh`: the endpoint, or a
+    process that takes the run over, starts the answer again, so the text of this step is void. `said`: the text of this step is complete. `answered`: it is sent as an answer, and
     the run goes on with messages that came in meanwhile. `turned`: what comes next answers another message; `run` is set. `tool`: this
     tool begins. `tool_done`: it has ended. `heading`: the line above the answer. `ended`: nobody works on the run any more: it is over, or
     it waits.
@@ -126,6 +126,9 @@ class LiveEvents:
     def _pass_on(self, event: LiveEvent) -> None:
         match event.kind:
             case "begun":
+                if (cut := self._texts.get(event.run_id)) is not None and cut.current:
+                    # Its process was killed in the middle of this step, which another begins again.
+                    self._pass_on(LiveEvent(event.run_id, "afresh"))
                 self._texts[event.run_id] = _TextSoFar(0 if event.run is None else event.run.steps)
             case "ended":
                 self._texts.pop(event.run_id, None)
