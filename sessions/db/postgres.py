@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
@@ -39,7 +39,7 @@ _LOCK = 0x4845524D4553
 def make_engine(url: str, connections: int = 5) -> Engine:
     try:
         parsed = make_url(url)
-        return create_engine(
+        engine = create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             pool_size=connections,
             max_overflow=connections - 1,
@@ -50,6 +50,18 @@ def make_engine(url: str, connections: int = 5) -> Engine:
         raise Unusable(
             "database.url is no PostgreSQL address; one looks like postgresql://user:password@host/name."
         ) from error
+    event.listen(engine, "connect", _refuse_unless_unicode, insert=True)  # before SQLAlchemy asks for anything
+    return engine
+
+
+def _refuse_unless_unicode(connection: Any, _: Any) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        connection.close()
+        raise Unusable(
+            f"The encoding of this database is {encoding}, which cannot keep every text. Make another one with"
+            " `createdb --encoding UTF8 --template template0`, and let database.url name it."
+        )
 
 
 def explain(error: Exception) -> Exception:

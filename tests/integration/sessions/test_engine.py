@@ -13,6 +13,7 @@ from sessions.db import Database, open_database, touch
 from sessions.db.schema import meta
 from sessions.errors import Unusable
 from sessions.topics import Topic, Touch, ids_of
+from tests.conftest import PostgresServer
 
 
 def put(conn: Connection, key: str, value: str = "") -> str:
@@ -259,3 +260,10 @@ def test_a_database_that_is_not_there_is_explained(home: Path, url: str, sentenc
     with pytest.raises(Unusable, match=sentence) as refusal:
         open_database(home, url)
     assert "secret" not in str(refusal.value)
+
+
+def test_a_database_that_cannot_keep_every_text_is_refused(home: Path, postgres_server: PostgresServer) -> None:
+    postgres_server.run("CREATE DATABASE bytes ENCODING SQL_ASCII LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(Unusable, match=r"encoding .* is SQL_ASCII.*--encoding UTF8"):
+        open_database(home, postgres_server.url("bytes"))
+    postgres_server.run("DROP DATABASE bytes")
