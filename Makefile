@@ -29,7 +29,7 @@ package: $(VENV)/.dev
 	@ls dist
 
 package-test: $(VENV)/.dev
-	@$(BIN)/pytest -m package $(ARGS)
+	@$(BIN)/pytest -m package -p no:randomly $(ARGS)
 
 chaos: $(VENV)/.dev
 	@$(BIN)/pytest -m chaos --timeout 3000 $(ARGS)

@@ -1,4 +1,7 @@
-"""The wheel in an empty environment, used by somebody who is not root and has no checkout: `make package-test`."""
+"""The wheel in an empty environment, used by somebody who is not root and has no checkout: `make package-test`.
+
+In the order of the file, since the last test fills the environment.
+"""
 
 import json
 import os
@@ -125,13 +128,15 @@ def test_the_first_things_that_somebody_does(installed: Installed) -> None:
 def test_a_platform_without_its_library_says_what_to_install(installed: Installed) -> None:
     config = installed.config()
     kept = config.read_text()
-    for name, section in (
-        ("telegram", "{enabled: true, token: '1:x', allowed_users: ['1']}"),
-        ("slack", "{enabled: true, bot_token: xoxb-1, app_token: xapp-1, allowed_users: ['U1']}"),
-    ):
-        config.write_text(f"platforms:\n  {name}: {section}\n")
-        assert f"hermes-gateway[{name}]" in installed.run("hermes", "doctor", code=1)
-    config.write_text(kept)
+    try:
+        for name, section in (
+            ("telegram", "{enabled: true, token: '1:x', allowed_users: ['1']}"),
+            ("slack", "{enabled: true, bot_token: xoxb-1, app_token: xapp-1, allowed_users: ['U1']}"),
+        ):
+            config.write_text(f"platforms:\n  {name}: {section}\n")
+            assert f"hermes-gateway[{name}]" in installed.run("hermes", "doctor", code=1)
+    finally:
+        config.write_text(kept)
 
 
 @pytest.mark.parametrize(
