@@ -106,10 +106,13 @@ def is_built(name: str) -> bool:
 def section_model(name: str) -> type[PlatformSection]:
     """Returns the model of `platforms.<name>`: the common keys and those of the adapter's configuration."""
     found = manifest(name)
-    own = _fields(_load(found.config))
+    config = _load(found.config)
+    own = _fields(config)
     wanted = [key for key in found.config_keys if key not in (*PlatformSection.model_fields, *_FROM_THE_GATEWAY)]
     fields: dict[str, Any] = {key: own[key] for key in wanted}
-    return create_model(f"{found.title}Section", __base__=PlatformSection, __doc__=f"{found.title}.", **fields)
+    section = create_model(f"{found.title}Section", __base__=PlatformSection, __doc__=f"{found.title}.", **fields)
+    section.keys_from = config if issubclass(config, BaseModel) else None
+    return section
 
 
 def _fields(config: Any) -> dict[str, tuple[Any, Any]]:

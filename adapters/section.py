@@ -1,19 +1,68 @@
 """The section of a platform in `config.yaml`: what all platforms have in common, and the types that sections are made of."""
 
-from typing import Annotated, Literal
+import ast
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SecretStr,
+    StringConstraints,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 NO_SECRET = SecretStr("")
+
+
+@cache
+def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Returns the docstrings below the attributes of a module's classes: class → attribute → text. Nothing where there is no source."""
+    try:
+        body = ast.parse(inspect.getsource(sys.modules[module])).body
+    except (OSError, TypeError):
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    for kind in (node for node in body if isinstance(node, ast.ClassDef)):
+        for attribute, below in pairwise(kind.body):
+            match attribute, below:
+                case ast.AnnAssign(target=ast.Name() as target), ast.Expr(value=ast.Constant(value=str(text))):
+                    found.setdefault(kind.name, {})[target.id] = inspect.cleandoc(text)
+                case _:
+                    pass
+    return found
 
 
 class Section(BaseModel):
     """No key is required and none is unknown; what a key does is said by the docstring below it."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+    keys_from: ClassVar[type[BaseModel] | None] = None
+    """The model that has the docstrings of keys that were copied from it."""
+
+    @classmethod
+    def descriptions(cls) -> Mapping[str, str]:
+        """Returns what each key does. Read from the source when somebody asks: pydantic's `use_attribute_docstrings` would read it at each start,
+        for a tenth of its time."""
+        models = cls.keys_from or cls, *reversed(cls.__mro__[: cls.__mro__.index(BaseModel)])
+        written = [_docstrings(each.__module__).get(each.__name__, {}) for each in models]
+        texts = {name: text for found in written for name, text in found.items() if name in cls.model_fields}
+        return texts | {name: field.description for name, field in cls.model_fields.items() if field.description}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        reference = handler(core_schema)
+        for name, text in cls.descriptions().items():
+            handler.resolve_ref_schema(reference)["properties"][name]["description"] = text
+        return reference
 
 
 def _url(text: str) -> str:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel
 
-from adapters.section import PlatformSection
+from adapters.section import PlatformSection, Section
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -29,7 +28,7 @@ def configuration() -> str:
     ]
     example = (ROOT / "config.example.yaml").read_text()
     for name, field in Config.model_fields.items():
-        lines += [f"## {name}", "", field.description or "", ""]
+        lines += [f"## {name}", "", Config.descriptions()[name], ""]
         keys = _platform_keys(field.annotation) if name == "platforms" else _keys(name, field.annotation)
         lines += ["| key | default | meaning |", "|---|---|---|", *keys, ""]
         if found := re.search(rf"^{name}:.*\n(?:(?:[ #].*)?\n)*?(?=\n)", example, re.MULTILINE):
@@ -40,7 +39,10 @@ def configuration() -> str:
 def _platform_keys(kind: Any) -> Iterator[str]:
     """What every platform has, once; then what only one of them has."""
     common = PlatformSection.model_fields
-    rows = [f"| `platforms.PLATFORM.{key}` | {_default(field)} | {_meaning(field)} |" for key, field in common.items()]
+    rows = [
+        f"| `platforms.PLATFORM.{key}` | {_default(field)} | {_meaning(PlatformSection, key)} |"
+        for key, field in common.items()
+    ]
     yield from rows
     section = _section_in(kind)
     for platform, field in section.model_fields.items() if section is not None else ():
@@ -61,16 +63,16 @@ def _keys(path: str, kind: Any) -> Iterator[str]:
         if _section_in(field.annotation) is not None:
             yield from _keys(below, field.annotation)
         else:
-            yield f"| `{below}` | {_default(field)} | {_meaning(field)} |"
+            yield f"| `{below}` | {_default(field)} | {_meaning(model, name)} |"
 
 
-def _meaning(field: Any) -> str:
-    return " ".join((field.description or "").split()).replace("|", "\\|")
+def _meaning(section: type[Section], key: str) -> str:
+    return " ".join(section.descriptions().get(key, "").split()).replace("|", "\\|")
 
 
-def _section_in(kind: Any) -> type[BaseModel] | None:
+def _section_in(kind: Any) -> type[Section] | None:
     for found in (kind, *getattr(kind, "__args__", ())):
-        if isinstance(found, type) and issubclass(found, BaseModel):
+        if isinstance(found, type) and issubclass(found, Section):
             return found
     return None
 

@@ -8,7 +8,7 @@ from adapters.section import NO_SECRET, Url
 class DiscordConfig(BaseModel):
     """What the adapter has to know."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     token: SecretStr = NO_SECRET
     """The bot's token from the developer portal. Who has it can read and write as the bot."""

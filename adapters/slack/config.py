@@ -12,7 +12,7 @@ Prompt = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 class SlackConfig(BaseModel):
     """What the adapter has to know."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     bot_token: SecretStr = NO_SECRET
     """The bot token, xoxb-..., from the app's page "OAuth & Permissions"."""

@@ -10,7 +10,7 @@ from adapters.section import NO_SECRET, Url
 class TelegramConfig(BaseModel):
     """What the adapter has to know."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     token: SecretStr = NO_SECRET
     """The bot's token from @BotFather. Who has it can read and write as the bot."""

@@ -8,7 +8,7 @@ from adapters.section import NO_SECRET, Url
 class WhatsAppConfig(BaseModel):
     """What the adapter has to know."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     access_token: SecretStr = NO_SECRET
     """The token of a system user. Temporary tokens stop working after a day."""

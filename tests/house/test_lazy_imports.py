@@ -71,6 +71,13 @@ def test_the_daemon_holds_nothing_in_memory_that_it_has_no_use_for():
     assert not modules & {"rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "telegram"}
 
 
+def test_a_start_reads_no_source_for_its_docstrings():
+    code = "import linecache, gateway.cli.gateway; print([file for file in linecache.cache if file.endswith('.py')])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert ended.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("adapter", ["telegram", "discord", "slack", "whatsapp"])
 def test_a_platform_loads_nothing_to_print_with(adapter):
     code = f"""
