@@ -290,5 +290,5 @@ def _moved(mine: Path, of_service: Path) -> Path:
             if place.exists():
                 place.rmdir()
             copy.rename(place)
-        mine.rename(kept)
+        shutil.move(mine, kept)  # a folder of a container's image cannot be renamed, only copied
     return kept
