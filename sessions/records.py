@@ -236,6 +236,7 @@ class Run(Record):
     wake_at: int | None
     preview: str | None
     noted: tuple[str, ...]
+    restarts: tuple[int, ...] = ()
     who: str | None = None  # whose usage it counts as
     away_since: int | None = None
     # how long nobody had worked on it when it was claimed

@@ -36,16 +36,18 @@ def examine(visit: "Visit") -> None:
 async def _run(visit: "Visit", findings: Findings) -> None:
     command = (sys.executable, "-m", "gateway.cli.main", "doctor", "--json", "--home", str(visit.app.home))
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
+    process = None
     try:
+        process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
         async with asyncio.timeout(SECONDS):
             printed, _ = await process.communicate()
         findings.found = json.loads(printed)["findings"]
-    except (TimeoutError, ValueError, KeyError):
+    except (OSError, TimeoutError, ValueError, KeyError):
         findings.problem = "The checks gave no answer. Run `hermes doctor` in a terminal."
     finally:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            if process is not None:
+                process.kill()
         findings.at = visit.app.clock()
         for read_again in tuple(visit.dashboard.tabs):  # no commit tells them
             read_again()

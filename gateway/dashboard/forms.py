@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from hmac import compare_digest
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from aiohttp import BodyPartReader, web
@@ -117,8 +118,24 @@ async def _whole(part: BodyPartReader, most: int) -> bytes:
     return b"".join(pieces)
 
 
+async def _store(visit: Visit, sent: Sent, ns: str, write: Callable[[Connection, Message], str]) -> str:
+    """Saves the files in the workspace of this namespace, and writes the message as the journal keeps it. Where it is refused, the files
+    go again.
+    """
+    message = await _saved(visit, sent, ns)
+    try:
+        return await visit.app.database.write(write, message)
+    except BaseException:
+        await asyncio.to_thread(_remove, message)
+        raise
+
+
+def _remove(message: Message) -> None:
+    for file in message.attachments:
+        Path(file.path or "").unlink(missing_ok=True)
+
+
 async def _saved(visit: Visit, sent: Sent, ns: str) -> Message:
-    """Saves the files in the workspace of this namespace. Returns the message as the journal keeps it."""
     text = sent.fields.get("text", "").replace("\r\n", "\n").strip()
     if not text and not sent.files:
         raise invalid("The message is empty.", code="empty")
@@ -150,9 +167,9 @@ def _back(sent: Sent) -> str:
 @form("/ui/conversations")
 async def begin_conversation(visit: Visit, sent: Sent) -> str:
     """Opens a thread of the main agent with this message."""
-    message = await _saved(visit, sent, OWNER_NAMESPACE)
 
-    def begin(conn: Connection, now: int) -> str:
+    def begin(conn: Connection, message: Message) -> str:
+        now = visit.app.clock()
         # A form that is sent twice opens one thread: the row of the first one names it.
         before = inbox.by_dedup_key(conn, _dedup_key(sent))
         main = deployments.ensure_main(conn, now)
@@ -160,7 +177,7 @@ async def begin_conversation(visit: Visit, sent: Sent) -> str:
         key = SessionKey.parse(before.session_key) if before is not None else deployments.key_of(main.id, thread_id)
         return _say(conn, visit, sent, message, key, now)
 
-    return f"{ROOT}/sessions/{await visit.app.database.write(begin, visit.app.clock())}"
+    return f"{ROOT}/sessions/{await _store(visit, sent, OWNER_NAMESPACE, begin)}"
 
 
 @form("/ui/sessions/{session_id}/messages")
@@ -170,9 +187,11 @@ async def write_message(visit: Visit, sent: Sent) -> str:
     key = SessionKey.parse(found.session_key)
     if key.deployment is None:
         raise ApiError(409, "This conversation goes on where it is. Continue it here as a copy.", code="busy")
-    message = await _saved(visit, sent, found.ns)
-    written = await visit.app.database.write(lambda conn: _say(conn, visit, sent, message, key, visit.app.clock()))
-    return f"{ROOT}/sessions/{written}"
+
+    def say_here(conn: Connection, message: Message) -> str:
+        return _say(conn, visit, sent, message, key, visit.app.clock())
+
+    return f"{ROOT}/sessions/{await _store(visit, sent, found.ns, say_here)}"
 
 
 def _dedup_key(sent: Sent) -> str:

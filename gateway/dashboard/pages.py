@@ -27,7 +27,7 @@ SESSIONS_SHOWN = 50
 MESSAGES_SHOWN = 200
 QUESTIONS_SHOWN = 50
 TIMES_SHOWN = 30
-_FAILED_OFTEN = 3
+JOBS_SHOWN = 100
 _WELL = frozenset({"connected", "available"})
 
 
@@ -130,12 +130,9 @@ def _troubles(conn: Connection, visit: Visit) -> Iterator[Trouble]:
     if dead := sum(count for (_, state), count in outbox.counts(conn).items() if state == OutState.DEAD):
         what = "One message was not delivered." if dead == 1 else f"{dead} messages were not delivered."
         yield Trouble(what=what, remedy="send them again, or drop them", where="/ui/platforms")
-    for job in jobs.listing(conn):
-        if job.failures >= _FAILED_OFTEN and job.enabled:
-            what = (
-                f"The job “{job.name}” has failed {job.failures} times in a row: {job.last_error or 'no reason given'}"
-            )
-            yield Trouble(what=what, remedy="pause it, or run it again", where="/ui/time")
+    for job in jobs.failing(conn, told=True):
+        what = f"The job “{job.name}” has failed {job.failures} times in a row: {job.last_error or 'no reason given'}"
+        yield Trouble(what=what, remedy="pause it, or run it again", where="/ui/time")
     if owed := len(farewells.owed(conn)):
         ended = "one ended session" if owed == 1 else f"{owed} ended sessions"
         yield Trouble(what=f"Notes are still to be made of {ended}, when the model can be reached.")
@@ -287,13 +284,19 @@ def run(conn: Connection, visit: Visit) -> Values:
     return {
         "run": found,
         "title": _title(conn, found.session_id),
-        "turns": [TranscriptLine(message=each, begins=None, calls=_calls(each)) for each in rows],
+        "timeline": _timeline(found, rows),
         "asks": {each.tool_call_id: each for each in asked},
         "question": OpenQuestion(ask=waiting, run=found, title="") if waiting is not None and is_active else None,
         "following": found.id if is_active else None,
         "is_active": is_active,
         "may_steer": is_active and found.kind is RunKind.CHAT and found.status is RunStatus.RUNNING,
     }
+
+
+def _timeline(run: Run, rows: Sequence[Message]) -> list[tuple[int, TranscriptLine | None]]:
+    """Returns what happened in the run, each with its moment. None: it was taken up again after its process was gone."""
+    lines = [(each.created_at or 0, TranscriptLine(message=each, begins=None, calls=_calls(each))) for each in rows]
+    return sorted([*lines, *((at, None) for at in run.restarts)], key=lambda line: line[0])
 
 
 # --- time ---------------------------------------------------------------------------------------------------------------------
@@ -347,7 +350,8 @@ def time(conn: Connection, visit: Visit) -> Values:
     return {
         "past": sorted(past, key=lambda each: -each.at)[:TIMES_SHOWN],
         "coming": sorted(coming, key=lambda each: -each.at)[-TIMES_SHOWN:],
-        "jobs": jobs.listing(conn),
+        "jobs": jobs.listing(conn, limit=JOBS_SHOWN),
+        "jobs_shown": JOBS_SHOWN,
     }
 
 

@@ -13,7 +13,8 @@ from sessions.search import message_index
 def router() -> web.UrlDispatcher:
     found = web.UrlDispatcher()
     for page in PAGES:
-        found.add_route("GET", page.path, _answer(page))  # type: ignore[arg-type]  # it is given a visit instead of the request
+        for method in ("GET", "HEAD"):
+            found.add_route(method, page.path, _answer(page))  # type: ignore[arg-type]  # it is given a visit instead of the request
     for method, path, answer in FORMS:
         found.add_route(method, path, answer)  # type: ignore[arg-type]
     return found

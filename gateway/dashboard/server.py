@@ -109,9 +109,9 @@ class Dashboard:
                 raise
             raise ApiError(421, error.message, code=error.code) from None
         match (request.method, request.path.removeprefix(ROOT)):
-            case ("GET", ""):
+            case ("GET" | "HEAD", ""):
                 return web.Response(status=308, headers={"Location": f"{ROOT}/"})
-            case ("GET", "/login"):
+            case ("GET" | "HEAD", "/login"):
                 return self._page("login.html", request)
             case ("POST", "/login"):
                 return await self._sign_in(request)

@@ -35,7 +35,7 @@ from sessions.records import (
 OLDEST = "0011"
 """The migration that makes everything in an empty database. A database from before it is refused."""
 
-HEAD = "0019"
+HEAD = "0020"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -258,6 +258,7 @@ runs = Table(
     Column("preview", Text),
     Column("who", Prose),  # whose usage it counts as
     Column("noted", Json(tuple)),  # ids of messages that were marked as read in the chat
+    Column("restarts", Json(tuple)),  # when it was taken up again after its process was gone
     partial_index("runs_active", "session_key", unique=True, where=RUN_ACTIVE),
     partial_index("runs_running", "status", where=RUN_RUNNING),
     partial_index("runs_farewell", "session_id", unique=True, where=RUN_FAREWELL),
@@ -406,6 +407,7 @@ deployments = Table(
 
 # Not `enabled`: a job that is paused or finished can be wanted now all the same.
 JOB_DUE = text("(next_run_at IS NOT NULL OR run_soon_at IS NOT NULL)")
+JOB_FAILED_OFTEN = text("failures >= 3")
 JOB_FAILING = text("failures >= 3 AND NOT told")
 
 jobs = Table(

@@ -7,7 +7,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, RowMapping, and_, func, or_, select
 
 from sessions import store
-from sessions.db.schema import JOB_DUE, JOB_FAILING, job_slots, jobs, messages, runs
+from sessions.db.schema import JOB_DUE, JOB_FAILED_OFTEN, JOB_FAILING, job_slots, jobs, messages, runs
 from sessions.db.sql import param
 from sessions.errors import Invalid, NotFound
 from sessions.records import Role, Route
@@ -147,9 +147,11 @@ def find(conn: Connection, job_id: str) -> Job | None:
     return Job.from_row(row) if row else None
 
 
-def listing(conn: Connection, *, include_disabled: bool = True, ns: str | None = None) -> list[Job]:
+def listing(
+    conn: Connection, *, include_disabled: bool = True, ns: str | None = None, limit: int | None = None
+) -> list[Job]:
     """Returns jobs, the oldest first. `ns`: those that were made in this namespace."""
-    query = select(jobs).order_by(jobs.c.created_at, jobs.c.id)
+    query = select(jobs).order_by(jobs.c.created_at, jobs.c.id).limit(limit)
     if not include_disabled:
         query = query.where(jobs.c.enabled)
     if ns is not None:
@@ -184,9 +186,10 @@ def upcoming(conn: Connection, *, limit: int | None = None) -> list[Job]:
     return [Job.from_row(row) for row in conn.execute(query).mappings()]
 
 
-def failing(conn: Connection) -> list[Job]:
-    """Returns jobs that have failed three times in a row, and of which nobody was told."""
-    return [Job.from_row(row) for row in conn.execute(select(jobs).where(JOB_FAILING)).mappings()]
+def failing(conn: Connection, *, told: bool = False) -> list[Job]:
+    """Returns jobs that have failed three times in a row. `told`: also those of which somebody was told."""
+    wanted = and_(JOB_FAILED_OFTEN, jobs.c.enabled) if told else JOB_FAILING
+    return [Job.from_row(row) for row in conn.execute(select(jobs).where(wanted)).mappings()]
 
 
 def slots_with_output(conn: Connection, job_id: str, *, limit: int = 100) -> list[tuple[Slot, str | None]]:

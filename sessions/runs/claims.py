@@ -12,6 +12,9 @@ from sessions.records import Run, RunStatus
 from sessions.runs.admission import start_for_oldest
 from sessions.runs.queries import SUSPECT_TAKEOVERS, Opening, active, find, is_time
 
+_RESTARTS = 100
+"""So many of the newest are kept."""
+
 _TAKE = (
     update(runs)
     .where(runs.c.id == param("run"))
@@ -21,6 +24,7 @@ _TAKE = (
         # Whoever worked on this run before can write no more, even if it is only slow and not dead.
         fence=runs.c.fence + 1,
         attempts=runs.c.attempts + param("took_over"),
+        restarts=param("restarts"),
         updated_at=param("now"),
     )
     .returning(runs)
@@ -50,13 +54,21 @@ def claim(
     took_over = 0 if current.lease_owner is None else 1
     if _must_wait_its_turn(conn, current, took_over, now):
         return None
-    values = {"run": current.id, "by": owner, "until": _until(now, lease_ms), "took_over": took_over, "now": now}
+    values = _taking(current, took_over, owner, now, lease_ms)
     taken = Run.from_row(conn.execute(_TAKE, values).mappings().one())
     return replace(taken, away_ms=_unattended_ms(conn, current, now, lease_ms))
 
 
-def _until(now: int, lease_ms: int | None) -> int | None:
-    return None if lease_ms is None else now + lease_ms
+def _taking(run: Run, took_over: int, owner: str, now: int, lease_ms: int | None) -> dict[str, object]:
+    """Returns the values of the statement that takes this run."""
+    return {
+        "run": run.id,
+        "by": owner,
+        "until": None if lease_ms is None else now + lease_ms,
+        "took_over": took_over,
+        "restarts": ((*run.restarts, now) if took_over else run.restarts)[-_RESTARTS:] or None,
+        "now": now,
+    }
 
 
 _SUSPECTS = select(runs.c.lease_owner).where(
@@ -105,7 +117,7 @@ def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease
         return None
     # After the first look, since the key is known only then; the fence in the statement tells whether it is still true.
     lock(conn, current.session_key)
-    values = {"run": run_id, "by": owner, "until": _until(now, lease_ms), "took_over": took_over, "now": now}
+    values = _taking(current, took_over, owner, now, lease_ms)
     taken = conn.execute(_TAKE_FREE, {**values, "held": current.fence}).mappings().first()
     return None if taken is None else Run.from_row(taken)
 

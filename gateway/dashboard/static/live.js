@@ -31,13 +31,13 @@ addEventListener("focusout", () => setTimeout(() => {
   for (const [id, html] of [...waiting]) { waiting.delete(id); show(id, html); }
 }));
 
-let events = null;
+let events = null, pause = 3000;
 function follow() {
   if (document.hidden) { events?.close(); events = null; return; }
   if (events || !document.body.hasAttribute("data-live")) return;
   events = new EventSource(location.pathname + location.search);
-  events.onmessage = (event) => { const { id, html } = JSON.parse(event.data); show(id, html); };
-  events.onerror = () => { if (events?.readyState === EventSource.CLOSED) { events = null; setTimeout(follow, 3000); } };
+  events.onmessage = (event) => { pause = 3000; const { id, html } = JSON.parse(event.data); show(id, html); };
+  events.onerror = () => { if (events?.readyState === EventSource.CLOSED) { events = null; setTimeout(follow, pause); pause = Math.min(2 * pause, 60000); } };
 }
 document.addEventListener("visibilitychange", follow);
 follow();

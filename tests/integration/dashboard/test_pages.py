@@ -5,14 +5,18 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import update
 
 from gateway.agent.tools.registry import Toolbox
 from gateway.config.sections import PersonSection
 from gateway.dashboard.pages import MESSAGES_SHOWN
 from sessions import asks, audit, jobs, memory, outbox, people, runs, store
+from sessions.db import schema
 from sessions.keys import Address, ChatKind, SessionKey
 from sessions.messages import Content
 from sessions.records import Message, Role, Route, RunStatus, Source
@@ -116,6 +120,9 @@ async def test_an_admin_of_the_team_has_a_day_here_too(home: Path) -> None:
             assert (status, "2 messages for today are used" in words(text)) == (429, True)
             assert int(headers["Retry-After"]) > 0
         assert (await visitor.post("/ui/conversations", text="tea", once="1"))[2]["Location"] == place
+        form = multipart(("csrf", visitor.csrf), ("text", "look"), files=(("refused.txt", "text/plain", b"x"),))
+        assert (await visitor.send("/ui/conversations", form, **{"Sec-Fetch-Site": "same-origin"}))[0] == 429
+        assert not list(home.rglob("refused.txt"))
         rows = await gw.database.read(audit.listing, action="limit")
         assert [(row.who, row.about) for row in rows] == [("ann", "messages_per_day")]
 
@@ -183,6 +190,22 @@ async def test_an_old_run_of_a_long_session_has_its_timeline(home: Path) -> None
         assert "Oolong." in words(await visitor.page(f"/ui/runs/{run.id}"))
 
 
+async def test_the_timeline_shows_when_a_run_was_taken_up_again(home: Path) -> None:
+    async with gateway(home, works=False) as gw:
+        visitor = await signed_in(gw)
+        place = (await visitor.post("/ui/conversations", text="which tea?"))[2]["Location"]
+        session = await gw.database.read(store.get, place.rsplit("/", 1)[1])
+        now = gw.app.clock()
+        for moment in (now, now + 60_000, now + 120_000):  # nobody has ended what the one before began
+            opening = gw.app.resets.opening(session.session_key)
+            claim = partial(runs.claim, lease_ms=1_000)
+            run = await gw.database.write(claim, session.session_key, "gone", opening, moment)
+            assert run is not None
+        page = words(await visitor.page(f"/ui/runs/{run.id}"))
+        assert page.count("taken up again: the process that worked on it was gone") == 2
+        assert "taken up again 2 times" in page
+
+
 async def test_texts_of_others_are_never_markup(home: Path) -> None:
     async with gateway(home, works=False) as gw:
         at = gw.app.clock()
@@ -237,6 +260,7 @@ async def test_everything_else_that_a_form_does(home: Path) -> None:
                 outbox.give_up(conn, number, "blocked")
             code = people.ask_in(conn, "telegram", "7", "Bo", DM.address, at) or ""
             job = jobs.create(conn, jobs.new_job(name="tea", prompt="x", schedule="every 30m", timezone="UTC", now=at))
+            conn.execute(update(schema.jobs).values(failures=3, told=True))
             note = memory.note(conn, "agent:main", "Prefers tea", at)
             session = store.start(conn, SessionKey.cli("c"), at, source=Source.CLI, title="earlier")
             store.append(conn, session.id, [Message(role=Role.USER, content="hello there")], at)
@@ -249,6 +273,7 @@ async def test_everything_else_that_a_form_does(home: Path) -> None:
         troubles = words(await visitor.page("/ui/"))
         assert "2 messages were not delivered." in troubles
         assert "One person waits to be let in." in troubles
+        assert "The job “tea” has failed 3 times in a row" in troubles
         await visitor.post("/ui/outbox/1/send", back="/ui/platforms")
         await visitor.post("/ui/outbox/2/drop", back="/ui/platforms")
         assert await gw.database.read(outbox.dead_letters) == []
@@ -299,6 +324,7 @@ async def test_what_fails_is_told_with_its_remedy(home: Path) -> None:
         ):
             assert said in words(await visitor.page(f"/ui/sessions?{query}"))
         assert (await visitor.get("/ui"))[2]["Location"] == "/ui/"
+        assert (await visitor.head("/ui/time"))[0] == 200
         assert (await visitor.get("/ui/static/../server.py"))[0] == 404
 
 

@@ -20,6 +20,9 @@ class Visitor:
     async def get(self, path: str, **headers: str) -> tuple[int, str, Any]:
         return await self._send("GET", path, None, headers)
 
+    async def head(self, path: str) -> tuple[int, str, Any]:
+        return await self._send("HEAD", path, None, {})
+
     async def page(self, path: str) -> str:
         status, text, _ = await self.get(path)
         assert status == 200, text

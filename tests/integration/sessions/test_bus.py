@@ -77,6 +77,7 @@ def test_a_commit_is_heard_by_every_process_once_and_a_rollback_by_none(others):
 def test_live_events_arrive_in_order_and_before_the_commit_after_them(others):
     here, there = others
     heard = Heard(there, Topic.RUN)
+    Heard(there, Topic.LOOK).until("look")  # what is told before it listens is lost
     there.bus.on_live = heard.note
     for number in range(300):
         here.bus.tell(["run_1", "token", f"{number} " + "ä" * 20])
