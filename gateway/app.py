@@ -97,7 +97,7 @@ async def open_app(
         await asyncio.to_thread(require_complete, home, database)
         clock = clock or database.clock
         app = assemble(home, loaded, chosen, database, clock=clock)
-        app.slot = slot or 1
+        app.slot, app.has_siblings = slot or 1, slot is not None
         app.model = _new_model(app, pause)
         stack.push_async_callback(_close_models, app)
         stack.push_async_callback(app.embeddings.aclose)

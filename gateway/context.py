@@ -80,7 +80,7 @@ class App:
 
     `agents` and `access`: what was made of the configuration for an agent and for a platform, when it was first asked for; empty after a
     reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.
-    `slot`: which of several processes of this home it is. `owner`: this process, as the owner of leases. `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
+    `slot`: which of several processes of this home it is; `has_siblings`: there may be several. `owner`: this process, as the owner of leases. `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
     `last_prompts`: what the last prompt of a namespace was made of, as far as this process made it.
     `attachments`, `speaker` and `chats`: what fetches files, what says answers aloud, and the platforms; None in a process that has none.
     """
@@ -109,6 +109,7 @@ class App:
     keys: Sequence[CallerKey] = ()
     local_key: CallerKey | None = None
     slot: int = 1
+    has_siblings: bool = False
     owner: str = field(default_factory=this_owner)
     attachments: AttachmentDownloader | None = None
     speaker: Speaker | None = None

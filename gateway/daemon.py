@@ -142,7 +142,7 @@ async def serving(
                 "model": str(app.chosen),
                 "memory_bytes": resident_bytes(),
                 "parts": app.parts(),
-                "config": app.reloads.part(),
+                "config": {"digest": app.loaded.digest(), **app.reloads.part()},
                 "mcp_servers": app.mcp.part(),
                 "alerts": [*_troubles(app), *(alert_text(alert) for alert in alerts.current)],
             }

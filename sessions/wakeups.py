@@ -24,7 +24,6 @@ T = TypeVar("T")
 
 RUNS, REST = "runs", "rest"
 """The queues: a group that has many jobs puts more of them into the second one, of which every process leaves a quarter of its places free."""
-IN_RUNS = 24
 FAREWELL = "farewell"
 _LATER = -1
 """The priority of farewells: nobody waits for them."""
@@ -89,16 +88,16 @@ def _done(work: Coroutine[Any, Any, T]) -> T:
 # --- what is to do ----------------------------------------------------------------------------------------------------------
 
 
-def defer_touched(conn: Connection, touched: frozenset[Touch]) -> None:
-    """Defers a job for each key that has work after this transaction. Called just before its commit, and undone with it."""
+def defer_touched(conn: Connection, touched: frozenset[Touch], in_runs: int) -> None:
+    """Defers a job for each key that has work after this transaction. Called just before its commit, and undone with it. `in_runs`: as for `defer`."""
     keys = [(key, None) for key in sorted(ids_of(Topic.INBOX, touched))]
     farewells = [(each.session_key, each.id) for each in touched if isinstance(each, FarewellBegun)]
     if keys or farewells:
-        defer(conn, [*keys, *farewells])
+        defer(conn, [*keys, *farewells], in_runs)
 
 
-def defer(conn: Connection, wanted: Iterable[tuple[str, str | None]]) -> None:
-    """`wanted`: session keys, each with the farewell that it is about, or None."""
+def defer(conn: Connection, wanted: Iterable[tuple[str, str | None]], in_runs: int) -> None:
+    """`wanted`: session keys, each with the farewell that it is about, or None. `in_runs`: how many jobs a group has in the first queue at most."""
     queued: dict[str, int] = {}
     jobs: list[Job] = []
     for key, farewell in wanted:
@@ -109,8 +108,8 @@ def defer(conn: Connection, wanted: Iterable[tuple[str, str | None]]) -> None:
             queue = REST
         else:
             if group not in queued:
-                queued[group] = conn.scalar(_QUEUED, {"group": group, "most": IN_RUNS}) or 0
-            queue = RUNS if queued[group] < IN_RUNS else REST
+                queued[group] = conn.scalar(_QUEUED, {"group": group, "most": in_runs}) or 0
+            queue = RUNS if queued[group] < in_runs else REST
             queued[group] += 1
         named = {"farewell": farewell} if farewell is not None else {}
         jobs.append(
@@ -198,13 +197,13 @@ _TAKE_AWAY = text(
 )
 
 
-def rescue(conn: Connection, jobs: Sequence[Wakeup], *, me: int = 0) -> int:
+def rescue(conn: Connection, jobs: Sequence[Wakeup], in_runs: int, *, me: int = 0) -> int:
     """Takes these jobs away from workers that are stalled (and from `me`), and defers each anew, under another id: of several that try it one
     succeeds, and whoever had the job can end it no more. Returns how many.
     """
     ids = [each.job for each in jobs]
     gone = set(conn.scalars(_TAKE_AWAY, {"jobs": ids, "seconds": STALLED_SECONDS, "me": me}))
-    defer(conn, [(each.session_key, each.farewell) for each in jobs if each.job in gone])
+    defer(conn, [(each.session_key, each.farewell) for each in jobs if each.job in gone], in_runs)
     return len(gone)
 
 

@@ -1,6 +1,7 @@
 """Stores what each daemon on this database last reported of itself."""
 
 import json
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -83,6 +84,13 @@ class LeaseRow:
 def held_leases(conn: Connection, now: int) -> list[LeaseRow]:
     rows = conn.execute(select(leases_table).where(leases_table.c.until > now).order_by(leases_table.c.name)).mappings()
     return [LeaseRow(name=row["name"], owner=row["owner"], until=row["until"]) for row in rows]
+
+
+def holds(conn: Connection, name: str, home: str, now: int) -> bool:
+    """Returns whether a worker of this home on this machine has the lease of this name."""
+    owner = select(leases_table.c.owner).where(leases_table.c.name == name, leases_table.c.until > now)
+    row = conn.execute(select(workers).where(workers.c.owner == owner.scalar_subquery())).mappings().first()
+    return row is not None and row["host"] == socket.gethostname() and json.loads(row["report"]).get("home") == home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

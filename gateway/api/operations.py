@@ -27,7 +27,8 @@ from gateway.api.http.errors import ApiError, not_found, unavailable
 from gateway.chats.runner import PlatformState
 from gateway.observe.logging import get_logger
 from gateway.observe.metrics import CONTENT_TYPE
-from sessions import gauges
+from sessions import gauges, workers
+from sessions.holders import HOUSE
 
 _WELL = frozenset({PlatformState.CONNECTED, PlatformState.STANDBY, "available"})
 
@@ -84,8 +85,11 @@ async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     app = call.server.app
     app.parts()  # it asks every platform, and so brings their gauges up to date
-    numbers = await app.database.read(gauges.read_gauges)
-    text = await asyncio.to_thread(app.metrics.expose, numbers, app.clock())
+    # Of a team, one home tells the numbers of the database: that of whoever keeps the house. They would be added up otherwise.
+    here = app.holders.is_held(HOUSE) or await app.database.read(workers.holds, HOUSE, str(app.home), app.clock())
+    numbers = await app.database.read(gauges.read_gauges) if here else None
+    worker = app.slot if app.has_siblings else None
+    text = await asyncio.to_thread(app.metrics.expose, numbers, app.clock(), worker=worker)
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 

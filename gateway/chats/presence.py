@@ -215,6 +215,8 @@ class Presence:
                 shown.close()
             case "ended":
                 self._end(shown)
+            case "gap":  # the answer itself comes from the database
+                pass
 
     def _begin(self, run: Run | None) -> None:
         if run is None or run.route is None or run.route.address.platform != self._adapter.platform:

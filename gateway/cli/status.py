@@ -126,8 +126,11 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
         yield f"The disk of {cli.home} is full ({free // 2**10} kB are free). Make room; what waits goes on by itself."
     if not found.workers:
         yield f"No gateway runs on {cli.home}. `hermes gateway run` starts one."
+    living = [row for row in found.workers if row.state_at(now) is WorkerState.READY]
     for row in found.workers:
         yield from _worker_lines(row, now)
+        if row in living and (others := _configured_otherwise(row, living)):
+            yield f"  {'Problem':<10} its configuration is not that of {others}: compare their config.yaml, also the machines' time zones"
         if held := [lease.name for lease in found.leases if lease.owner == row.owner]:
             yield f"  {'Holds':<10} {', '.join(held)}"
     waits = ""
@@ -173,6 +176,13 @@ def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
         yield f"  {'Problem':<10} the changed configuration was refused {ago} ago; the last good one counts:"
         yield from (f"  {'':<10} {one_line(problem)}" for problem in problems[:5])
         yield f"  {'':<10} `hermes config check` shows what to write."
+
+
+def _configured_otherwise(row: WorkerRow, living: Sequence[WorkerRow]) -> str:
+    """Returns the workers whose configuration differs from that of this one. Those of an older version do not tell."""
+    ours = row.report.get("config", {}).get("digest")
+    digests = {each.name: each.report.get("config", {}).get("digest") for each in living}
+    return ", ".join(name for name, theirs in digests.items() if ours and theirs and theirs != ours)
 
 
 def _to_send(numbers: Gauges) -> int:

@@ -2,6 +2,8 @@
 Also lists the keys of a configuration, and those in which two differ.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +30,14 @@ class Loaded:
     warnings: tuple[Problem, ...]
     variables: Mapping[str, str] = field(repr=False)
     document: Document = field(repr=False)
+
+    def digest(self) -> str:
+        """Returns a few digits that are the same for every gateway of a team that is configured alike. Secrets do not count, nor does what each
+        machine has for itself.
+        """
+        told = self.config.model_dump(mode="json", exclude={"api": {"host", "port"}, "log": True, "database": True})
+        told["timezone"] = self.config.session_reset.zone
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
 
     def origin(self, path: str) -> str:
         """Where the value of a key such as `api.port` comes from: file and line, environment and name, or default."""

@@ -77,6 +77,7 @@ class ProcrastinateDispatch:
         app.owner = leases.of_worker(worker)
         bus.workers.add(worker)
         bus.takes_work = bus.takes_work or serves
+        bus.in_runs = max(1, app.places.total * 3 // 4)
         bus.open()
         return cls(app, bus, worker, serves=serves)
 
@@ -131,12 +132,12 @@ class ProcrastinateDispatch:
             known = [*self._ended, *(each.job for each in self._jobs.values())]
             lost = await self.app.database.read(wakeups.lost, self.worker, known)
             if lost:
-                await self.app.database.write(wakeups.rescue, lost, me=self.worker)
+                await self.app.database.write(wakeups.rescue, lost, self._bus.in_runs, me=self.worker)
         if stalled:
-            rescued = await self.app.database.write(wakeups.rescue, stalled)
+            rescued = await self.app.database.write(wakeups.rescue, stalled, self._bus.in_runs)
             log.warning("work.rescued", jobs=rescued)
         if without:
-            await self.app.database.write(wakeups.defer, without)
+            await self.app.database.write(wakeups.defer, without, self._bus.in_runs)
         self._wake.set()  # there may be jobs of which no word has come
 
     def _look(self, conn: Connection, now: int) -> tuple[list[Wakeup], list[tuple[str, str | None]]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from prometheus_client import (
@@ -9,6 +10,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     disable_created_metrics,
     generate_latest,
 )
@@ -45,12 +47,13 @@ class Metrics:
         self.recent_calls = RecentCalls()
         self._models = models
         self._registry = registry = CollectorRegistry()
+        self._of_database = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._messages = Counter("hermes_messages", "Messages", ["platform", "direction"], registry=registry)
         self._reply = Histogram(
             "hermes_reply_seconds", "From message to answer", ["platform"], buckets=_SECONDS, registry=registry
         )
-        self._runs = Gauge("hermes_runs", "Runs that are not over", ["status"], registry=registry)
+        self._runs = Gauge("hermes_runs", "Runs that are not over", ["status"], registry=self._of_database)
         self._ended = Counter("hermes_runs_ended", "Runs that ended", ["reason"], registry=registry)
         self._model = Histogram(
             "hermes_model_request_seconds", "Model calls", ["model", "outcome"], buckets=_SECONDS, registry=registry
@@ -65,9 +68,15 @@ class Metrics:
         )
         self._fold_tokens = Counter("hermes_fold_tokens", "Tokens of folds", ["kind"], registry=registry)
         self._embeddings = Counter("hermes_embeddings", "Calls for embeddings", ["outcome"], registry=registry)
-        self._unread = Gauge("hermes_inbox_oldest_seconds", "Age of the oldest unread message", registry=registry)
-        self._outbox = Gauge("hermes_outbox_messages", "Messages to send", ["platform", "state"], registry=registry)
-        self._due = Gauge("hermes_outbox_oldest_due_seconds", "How late the oldest message is", registry=registry)
+        self._unread = Gauge(
+            "hermes_inbox_oldest_seconds", "Age of the oldest unread message", registry=self._of_database
+        )
+        self._outbox = Gauge(
+            "hermes_outbox_messages", "Messages to send", ["platform", "state"], registry=self._of_database
+        )
+        self._due = Gauge(
+            "hermes_outbox_oldest_due_seconds", "How late the oldest message is", registry=self._of_database
+        )
         self._platform = Gauge(
             "hermes_platform_last_success_timestamp_seconds", "Last sign of life", ["platform"], registry=registry
         )
@@ -125,8 +134,13 @@ class Metrics:
     def platform_up(self, platform: str, *, up: bool) -> None:
         self._up.labels(platform).set(1 if up else 0)
 
-    def expose(self, gauges: Gauges, now_ms: int) -> bytes:
-        """Returns the text for the scraper, with these numbers from the database. Takes milliseconds: call it in a thread."""
+    def expose(self, gauges: Gauges | None, now_ms: int, *, worker: int | None = None) -> bytes:
+        """Returns the text for the scraper, with these numbers from the database; None: somebody else tells them. `worker`: which of several
+        processes of a home this is. Takes milliseconds: call it in a thread.
+        """
+        own = generate_latest(self._registry if worker is None else _OfWorker(self._registry, str(worker)))
+        if gauges is None:
+            return own
         # Cleared first: a series that the database has no number for any more would keep its last value.
         self._runs.clear()
         for status in ("running", "waiting_on_human"):
@@ -136,7 +150,12 @@ class Metrics:
             self._outbox.labels(platform, state).set(count)
         self._unread.set(_age(gauges.oldest_unread, now_ms))
         self._due.set(_age(gauges.oldest_due, now_ms))
-        return generate_latest(self._registry)
+        return own + generate_latest(self._of_database)
+
+    def collect(self) -> Iterator[Metric]:
+        """Returns all of it, as a registry does."""
+        yield from self._registry.collect()
+        yield from self._of_database.collect()
 
     async def watch_loop(self) -> None:
         """Measures the lag of the event loop until cancelled."""
@@ -144,6 +163,21 @@ class Metrics:
             before = time.monotonic()
             await asyncio.sleep(LAG_SECONDS)
             self._lag.set(max(0.0, time.monotonic() - before - LAG_SECONDS))
+
+
+class _OfWorker:
+    """A registry with a label more, so that what several processes of a home count is told apart."""
+
+    def __init__(self, registry: CollectorRegistry, worker: str) -> None:
+        self._registry = registry
+        self._worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            family.samples = [
+                sample._replace(labels={**sample.labels, "worker": self._worker}) for sample in family.samples
+            ]
+            yield family
 
 
 def _age(since_ms: int | None, now_ms: int) -> float:

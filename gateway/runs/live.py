@@ -13,7 +13,7 @@ from sessions.records import CallOptions, Run
 if TYPE_CHECKING:
     from sessions.db.bus import Bus
 
-Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "heading", "ended"]
+Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "heading", "ended", "gap"]
 
 NO_REPLY = "NO_REPLY"
 """An answer that is exactly this is not sent to a group."""
@@ -27,7 +27,7 @@ class LiveEvent:
     process that takes the run over, starts the answer again, so the text of this step is void. `said`: the text of this step is complete. `answered`: it is sent as an answer, and
     the run goes on with messages that came in meanwhile. `turned`: what comes next answers another message; `run` is set. `tool`: this
     tool begins. `tool_done`: it has ended. `heading`: the line above the answer. `ended`: nobody works on the run any more: it is over, or
-    it waits.
+    it waits. `gap`: events of this run may have been lost, on their way from another process.
     """
 
     run_id: str
@@ -44,16 +44,19 @@ _PART = 1_000
 class _TextSoFar:
     """Collects what was said since work on a run began: whole steps, and the one that grows."""
 
-    __slots__ = ("before", "current", "steps")
+    __slots__ = ("before", "current", "has_gap", "steps")
 
     def __init__(self, before: int) -> None:
         self.before = before
         self.steps: list[str] = []
         self.current: list[str] = []
+        self.has_gap = False
 
     def note(self, event: LiveEvent) -> None:
         match event.kind:
-            case "token":
+            case "gap":
+                self.has_gap = True
+            case "token" if not self.has_gap:
                 self.current.append(event.text)
             case "afresh":
                 self.current.clear()
@@ -70,6 +73,7 @@ class LiveEvents:
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
         self._texts: dict[str, _TextSoFar] = {}
+        self._here: set[str] = set()  # runs that this process works on
         self._bus: Bus | None = None
 
     def listen(self, run_id: str, listener: Listener) -> Callable[[], None]:
@@ -98,12 +102,15 @@ class LiveEvents:
             listener(LiveEvent(run_id, "said"))
         if so_far.current:
             listener(LiveEvent(run_id, "token", "".join(so_far.current)))
+        if so_far.has_gap:
+            listener(LiveEvent(run_id, "gap"))
 
     def connect(self, bus: "Bus | None") -> None:
         """Passes events to other processes, and theirs to the listeners here, from now on. Called on the event loop."""
         self._bus, loop = bus, asyncio.get_running_loop()
         if bus is not None:
             bus.on_live = lambda told: self._hear(told, loop)
+            bus.on_gap = lambda: self._call(loop, self._note_gap)
 
     def _hear(self, told: list[Any], loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -111,11 +118,24 @@ class LiveEvents:
             event = LiveEvent(run_id, kind, text, codec.shaped(Run, runs[0]) if runs else None)
         except ValueError:  # of a later version
             return
+        if kind == "begun":
+            self._here.discard(run_id)
+        self._call(loop, lambda: self._pass_on(event))
+
+    def _call(self, loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(self._pass_on, event)
+            loop.call_soon_threadsafe(function)
+
+    def _note_gap(self) -> None:
+        for run_id in {*self._listeners, *self._texts} - self._here - {"*"}:
+            self._pass_on(LiveEvent(run_id, "gap"))
 
     def publish(self, event: LiveEvent) -> None:
         """Passes the event to its listeners, and to other processes."""
+        if event.kind == "begun":
+            self._here.add(event.run_id)
+        elif event.kind == "ended":
+            self._here.discard(event.run_id)
         self._pass_on(event)
         if self._bus is not None and not self._bus.is_alone:
             # Without the options: nobody who shows a run needs them, and they may be long.

@@ -1,7 +1,8 @@
 """What the processes on one PostgreSQL tell each other: which commits have touched what, and live events. It goes by NOTIFY, over a connection
 of its own and after the commit: within a transaction it would take a lock that lets only one at a time commit.
 
-A message may be lost. So every process also tells itself each two seconds to look (`Topic.LOOK`): a loss costs time and nothing else.
+A message may be lost. So every process also tells itself each two seconds to look (`Topic.LOOK`): a loss costs time and nothing else. Messages
+are numbered, so that whoever passes live events on knows that some are missing.
 """
 
 import json
@@ -70,10 +71,16 @@ class Bus:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._heard = 0.0
+        self._sent = 0
+        self._numbers: dict[str, int] = {}  # of the last message of each other process
         self.on_live: Callable[[Live], None] | None = None
         """Called with the live events of other processes."""
+        self.on_gap: Callable[[], None] | None = None
+        """Called when some of them may have been lost, before those that come after."""
         self.workers: set[int] = set()
         """Whose heartbeats this thread gives."""
+        self.in_runs = 24
+        """How many jobs a group has in the first queue at most: three quarters of the places of a process, see `sessions/wakeups.py`."""
         self.steady_since: float | None = None
         """Since when this process has been connected, by `time.monotonic`; None: it is not."""
         self.takes_work = False
@@ -98,6 +105,8 @@ class Bus:
         with self._lock:
             wakes = not self._waiting or due < self._due - LIVE_SECONDS / 2
             self._due = min(self._due, due) if self._waiting else due
+            if len(self._waiting) + len(items) > MOST_WAITING:  # the oldest are dropped
+                self._sent += 1
             self._waiting.extend(items)
         if wakes:
             self._wake()
@@ -116,7 +125,9 @@ class Bus:
         with self._lock:
             items = list(self._waiting)
             self._waiting.clear()
-        return payloads(self._id, items)
+            told = payloads(self._id, items, self._sent)
+            self._sent += len(told)
+        return told
 
     def open(self) -> None:
         """Starts to send and to hear. Does nothing when that goes on already."""
@@ -163,7 +174,8 @@ class Bus:
         conn.execute(
             _NOTIFY, (_CHANNEL, [json.dumps({"from": self._id})])
         )  # so that nobody takes itself for alone any more
-        self._on_touched(_LOOK)  # what was told meanwhile was not heard
+        self._note_gap()  # what was told meanwhile was not heard
+        self._on_touched(_LOOK)
         poll = select.poll()
         for file in (conn.fileno(), self._wake_reads):
             poll.register(file, select.POLLIN)
@@ -198,18 +210,28 @@ class Bus:
     def _hear(self, payload: str) -> None:
         try:
             told = json.loads(payload)
-            sender, touched, events = told["from"], told.get("t", ()), told.get("l", ())
+            sender, touched, events = str(told["from"]), told.get("t", ()), told.get("l", ())
+            number = int(told.get("n", 0))
         except (ValueError, KeyError, TypeError):  # of a later version
             log.warning("bus.not_understood")
             return
         if sender == self._id:
             return
         self.is_alone = False
+        if number:
+            if self._numbers.get(sender, number - 1) != number - 1:
+                self._note_gap()
+            self._numbers[sender] = number
         for event in events:  # first: a touch tells of a commit after them
             if self.on_live is not None:
                 self.on_live(event)
         if found := frozenset(touch for each in touched if (touch := _unpacked(each)) is not None):
             self._on_touched(found)
+
+    def _note_gap(self) -> None:
+        self._numbers.clear()
+        if self.on_gap is not None:
+            self.on_gap()
 
 
 def _number(conn: "psycopg.Connection[Any]", query: str, values: Sequence[Any]) -> int:
@@ -222,8 +244,10 @@ def notify(conn: Connection, told: Sequence[str]) -> None:
     conn.exec_driver_sql(_NOTIFY, (_CHANNEL, list(told)))
 
 
-def payloads(sender: str, items: Sequence[tuple[str, list[Any]]]) -> list[str]:
-    """Packs these into as few messages as PostgreSQL takes, in their order. One that is too long for any becomes a call to look."""
+def payloads(sender: str, items: Sequence[tuple[str, list[Any]]], before: int = 0) -> list[str]:
+    """Packs these into as few messages as PostgreSQL takes, in their order, numbered from `before` + 1 on. One that is too long for any becomes a
+    call to look.
+    """
     found: list[str] = []
     parts: dict[str, list[str]] = {"l": [], "t": []}
     size = 0
@@ -232,7 +256,7 @@ def payloads(sender: str, items: Sequence[tuple[str, list[Any]]]) -> list[str]:
         nonlocal size
         if parts["l"] or parts["t"]:
             fields = "".join(f',"{kind}":[{",".join(texts)}]' for kind, texts in parts.items() if texts)
-            found.append(f'{{"from":"{sender}"{fields}}}')
+            found.append(f'{{"from":"{sender}","n":{before + len(found) + 1}{fields}}}')
         parts["l"], parts["t"], size = [], [], 0
 
     for kind, item in items:

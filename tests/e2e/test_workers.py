@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -12,7 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from gateway.cli.main import hermes
+from sessions import workers
+from sessions.clock import now_ms
+from sessions.db import open_database
+from sessions.leases import this_owner
+from sessions.workers import WorkerRow, WorkerState
 from tests.machine import free_port, is_alive
 
 PROGRAM = [sys.executable, "-m", "gateway.cli.main"]
@@ -63,6 +71,7 @@ async def test_workers_share_a_port_are_started_again_and_end_together(home, pos
         assert roles == [("all", f"http://127.0.0.1:{port}")] * 2 + [("worker", "")]
         assert len({row["name"] for row in found["workers"]}) == 3
         assert [lease["name"] for lease in found["leases"]] == ["house"]
+        assert len({row["config"]["digest"] for row in found["workers"]}) == 1
         assert found["engine"]["stalled"] == 0
         key = (home / "api_key").read_text().strip()
         headers = {"Authorization": f"Bearer {key}", "X-Hermes-Session-Id": "s"}
@@ -91,3 +100,25 @@ async def test_workers_share_a_port_are_started_again_and_end_together(home, pos
             if each.returncode is None:
                 each.terminate()
                 await asyncio.wait_for(each.communicate(), 30)
+
+
+def test_the_status_names_workers_that_are_configured_otherwise(home):
+    database, now = open_database(home), now_ms()
+    for name, digest in {"a": "0a0b0c0d", "b": "0a0b0c0d", "c": "99999999", "older": None}.items():
+        row = WorkerRow(
+            name=name,
+            owner=this_owner(),
+            host="here",
+            pid=1,
+            version="1",
+            role="all",
+            state=WorkerState.READY,
+            started_at=now,
+            last_seen=now,
+            report={"config": {"digest": digest} if digest else {}},
+        )
+        database.write_now(workers.report, row)
+    database.close()
+    said = CliRunner().invoke(hermes, ["--home", str(home), "gateway", "status"]).stdout
+    told = re.findall(r"its configuration is not that of (.+):", said)
+    assert sorted(told) == ["a, b", "c", "c"]

@@ -79,18 +79,29 @@ class ExchangeOutcome:
 
 
 class TextFeed:
-    """The text of an answer as it is written, for one listener."""
+    """The text of an answer as it is written, for one listener. Once a part of it may be missing it stops, until `complete`."""
 
     def __init__(self) -> None:
         self.has_text = False
         self._pieces: list[str] = []
+        self._taken: list[str] = []
+        self._is_late = self._has_gap = False
         self._deduplicator = TextDeduplicator()
         self._news = asyncio.Event()
         self._gap = False
 
     def on_event(self, event: LiveEvent) -> None:
         match event.kind:
+            case "begun":  # whatever was missed before: from here on nothing is
+                self._is_late = False
+                return
+            case "gap":
+                self._has_gap = True
+                return
             case "token":
+                self._has_gap = self._has_gap or self._is_late
+                if self._has_gap:
+                    return
                 if text := self._deduplicator.new_in(event.text):
                     self._pieces.append(f"\n\n{text}" if self._gap else text)
                     self._gap, self.has_text = False, True
@@ -102,6 +113,22 @@ class TextFeed:
             case _:
                 return
         self._news.set()
+
+    def join_late(self) -> None:
+        """Notes that the step at work began unheard: unless it begins anew, its beginning is missing."""
+        self._is_late = True
+
+    @property
+    def is_whole(self) -> bool:
+        return not self._is_late and not self._has_gap
+
+    def complete(self, texts: Sequence[str]) -> None:
+        """Adds what is missing of these texts, which are all that was said."""
+        passed, whole = "".join([*self._taken, *self._pieces]), "\n\n".join(texts)
+        rest = whole.removeprefix(passed) if whole.startswith(passed) else f"\n\n{texts[-1]}"
+        if rest:
+            self._pieces.append(rest)
+            self.has_text = True
 
     def wake(self) -> None:
         self._news.set()
@@ -119,6 +146,7 @@ class TextFeed:
     def take(self) -> str:
         text = "".join(self._pieces)
         self._pieces.clear()
+        self._taken.append(text)
         return text
 
 
@@ -263,6 +291,8 @@ class SessionExchange:
                 found = await self._call_state(self.run_id)
                 if not found.working:
                     outcome = outcome_of(found)
+                    if not self.feed.is_whole and (texts := await self._texts(self.run_id)):
+                        self.feed.complete(texts)
                     self.answered = True
                     return outcome
 
@@ -290,17 +320,25 @@ class SessionExchange:
         if run_id is None or self.run_id is not None:
             return
         live, self._after_ask = self._server.app.live, after_ask
-        while (await self._call_state(run_id)).working:
+        while (found := await self._call_state(run_id)).working:
             steps = live.steps_before(run_id)
-            earlier = await self._server.app.database.read(texts_of_steps, run_id, after_ask=after_ask, steps=steps)
+            earlier = await self._texts(run_id, steps)
             # Nobody began or ended work on it meanwhile, so what was read and what is replayed neither overlap nor leave a gap.
             if live.steps_before(run_id) == steps:
                 for words in earlier:
                     self.feed.on_event(LiveEvent(run_id, "token", words))
                     self.feed.on_event(LiveEvent(run_id, "said"))
                 live.replay(run_id, self.feed.on_event)
+                if (
+                    steps is None and found.run.lease_owner is not None
+                ):  # at work elsewhere, and nothing was heard of it
+                    self.feed.join_late()
                 break
         self._follow(run_id, after_ask)
+
+    async def _texts(self, run_id: str, steps: int | None = None) -> list[str]:
+        read = self._server.app.database.read
+        return await read(texts_of_steps, run_id, after_ask=self._after_ask, steps=steps)
 
     async def _call_state(self, run_id: str) -> CallState:
         try:

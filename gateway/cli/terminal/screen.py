@@ -187,7 +187,7 @@ class Screen:
             case "said":
                 self.flush()
                 self._step_over = True
-            case "begun" | "answered" | "turned" | "tool_done" | "heading" | "ended":
+            case "begun" | "answered" | "turned" | "tool_done" | "heading" | "ended" | "gap":
                 pass
 
     def _begin_step(self) -> None:

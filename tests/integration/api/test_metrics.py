@@ -1,8 +1,12 @@
 """What Prometheus reads: every number has somebody who counts it."""
 
 import asyncio
+import socket
 from pathlib import Path
 
+from sessions import holders, workers
+from sessions.holders import HOUSE
+from sessions.workers import WorkerRow, WorkerState
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import READER, Gateway, gateway
 from tests.integration.api.test_deployments import send, settled
@@ -80,3 +84,29 @@ async def test_every_way_to_end_is_counted(home: Path) -> None:
                 while await value(gw, f'hermes_runs_ended_total{{reason="{reason}"}}') != 1:
                     await asyncio.sleep(0.005)
         assert await value(gw, 'hermes_runs{status="running"}') == 0
+
+
+async def test_of_a_team_one_home_tells_the_numbers_of_the_database_and_each_worker_its_own(
+    home: Path, postgres_url: str
+) -> None:
+    async with gateway(home, database_url=postgres_url, works=False) as gw:
+        now = gw.database.clock()
+        await gw.database.write(holders.take, {HOUSE}, "house#0", now)
+        async with gw.app.holders.taking():
+            gw.app.slot, gw.app.has_siblings = 2, True
+            assert not [line for line in await scraped(gw) if line.startswith("hermes_runs{")]
+            assert await value(gw, 'hermes_config_last_reload_successful{worker="2"}') == 1
+            row = WorkerRow(
+                name="first of this home",
+                owner="house#0",
+                host=socket.gethostname(),
+                pid=1,
+                version="1",
+                role="all",
+                state=WorkerState.READY,
+                started_at=now,
+                last_seen=now,
+                report={"home": str(home)},
+            )
+            await gw.database.write(workers.report, row)
+            assert 'hermes_runs{status="running"} 0.0' in await scraped(gw)

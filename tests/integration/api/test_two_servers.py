@@ -3,12 +3,27 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.fakes.model_replies import Reply
-from tests.integration.api.serving import client_of, gateway, one_message
+from tests.integration.api.serving import Gateway, client_of, gateway, one_message
 from tests.integration.api.test_deployments import events
 
 MAIN = "/v1/deployments/dep_main"
+
+
+async def connected(gw: Gateway) -> None:
+    assert gw.database.bus is not None
+    async with asyncio.timeout(10):
+        while gw.database.bus.is_alone or gw.database.bus.steady_since is None:
+            await asyncio.sleep(0.02)
+
+
+async def streamed(gw: Gateway, text: str) -> list[str]:
+    stream = await client_of(gw, default_headers={"X-Hermes-Session-Id": "s"}).chat.completions.create(
+        model="hermes", messages=one_message(text), stream=True
+    )
+    return [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
 
 
 async def test_events_words_and_answers_of_a_run_elsewhere(home: Path, postgres_url: str) -> None:
@@ -22,10 +37,7 @@ async def test_events_words_and_answers_of_a_run_elsewhere(home: Path, postgres_
         gateway(homes[1], script, database_url=postgres_url) as b,
         gateway(homes[2], [], database_url=postgres_url, works=False) as c,
     ):
-        assert b.database.bus is not None
-        async with asyncio.timeout(10):
-            while b.database.bus.is_alone or b.database.bus.steady_since is None:
-                await asyncio.sleep(0.02)
+        await connected(b)
         async with events(a, "dep_main") as here:
             status, *_ = await a.ask("POST", f"{MAIN}/messages", {"content": "hi"})
             assert status == 202
@@ -39,9 +51,45 @@ async def test_events_words_and_answers_of_a_run_elsewhere(home: Path, postgres_
         began = time.monotonic()
         assert await a.chat("and now?", session="s") == "second"
         assert time.monotonic() - began < 5  # nobody waits for the next look
-        stream = await client_of(a, default_headers={"X-Hermes-Session-Id": "s"}).chat.completions.create(
-            model="hermes", messages=one_message("again"), stream=True
-        )
-        pieces = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
-        assert "".join(pieces) == "third"
+        assert "".join(await streamed(a, "again")) == "third"
         assert (a.model.count, c.model.count) == (0, 0)
+
+
+async def test_words_that_were_lost_on_the_way_are_there_in_the_end(home: Path, postgres_url: str) -> None:
+    homes = [home / name for name in "ab"]
+    for each in homes:
+        each.mkdir()
+    steps: list[Any] = []
+
+    async def between() -> None:
+        if steps:
+            await steps.pop(0)()
+
+    async def nothing() -> None: ...
+
+    words = Reply(text="one two three four", chunks=("one", " two", " three", " four"), between=between)
+    async with (
+        gateway(homes[0], [], database_url=postgres_url, works=False) as a,
+        gateway(homes[1], [words], database_url=postgres_url) as b,
+    ):
+        await connected(b)
+        await connected(a)
+        heard: list[str] = []
+        a.app.live.listen("*", lambda event: heard.append(event.text) if event.kind == "token" else None)
+
+        async def until_first() -> None:
+            async with asyncio.timeout(10):
+                while "one" not in heard:
+                    await asyncio.sleep(0.005)
+
+        async def lose() -> None:
+            bus = b.database.bus
+            assert bus is not None
+            async with asyncio.timeout(10):
+                while not bus.take_waiting():  # "two" was packed, and its connection broke
+                    await asyncio.sleep(0.002)
+
+        steps += [nothing, until_first, lose]
+        pieces = await streamed(a, "count")
+        assert "".join(pieces) == "one two three four"
+        assert pieces[-2:] == [" two three four", ""]  # nothing twice

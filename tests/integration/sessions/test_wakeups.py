@@ -18,6 +18,8 @@ from sessions.wakeups import REST, RUNS, Wakeup
 
 KEY, OTHER = "agent:main:telegram:dm", "agent:main:telegram:dm:8"
 BOTH = (RUNS, REST)
+PLACES = 6
+"""How many jobs a group has in the first queue at most."""
 SCHEMA = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f2009"
 
 
@@ -49,7 +51,7 @@ def test_its_schema_is_the_one_that_was_tried():
 def test_a_job_is_there_with_the_commit_and_undone_with_it(database: Database):
     def fail(conn: Connection) -> None:
         touch(conn, Topic.INBOX, KEY)
-        wakeups.defer(conn, [(KEY, None)])
+        wakeups.defer(conn, [(KEY, None)], PLACES)
         raise DatabaseUnavailable("rolled back")
 
     with pytest.raises(DatabaseUnavailable):
@@ -62,11 +64,11 @@ def test_a_job_is_there_with_the_commit_and_undone_with_it(database: Database):
 def test_one_works_on_a_key_and_its_successor_is_there_at_once(database: Database):
     first, second = (database.write_now(wakeups.register) for _ in range(2))
     for _ in range(2):
-        database.write_now(wakeups.defer, [(KEY, None)])
+        database.write_now(wakeups.defer, [(KEY, None)], PLACES)
     held = fetch(database, first)
     assert held is not None
     assert fetch(database, second) is None
-    database.write_now(wakeups.defer, [(OTHER, None)])
+    database.write_now(wakeups.defer, [(OTHER, None)], PLACES)
     assert (fetch(database, second) or held).session_key == OTHER
     database.write_now(wakeups.finish, first, [held.job])
     began = time.monotonic()
@@ -76,7 +78,7 @@ def test_one_works_on_a_key_and_its_successor_is_there_at_once(database: Databas
 
 def test_who_is_stalled_loses_its_job_once_and_can_end_it_no_more(database: Database):
     zombie, *rescuers = (database.write_now(wakeups.register) for _ in range(3))
-    database.write_now(wakeups.defer, [(KEY, None)])
+    database.write_now(wakeups.defer, [(KEY, None)], PLACES)
     held = fetch(database, zombie)
     assert held is not None
     assert database.read_now(wakeups.stalled) == []
@@ -85,7 +87,7 @@ def test_who_is_stalled_loses_its_job_once_and_can_end_it_no_more(database: Data
     assert seen == [held]
 
     async def race() -> list[int]:
-        return await asyncio.gather(*(database.write(wakeups.rescue, seen) for _ in range(8)))
+        return await asyncio.gather(*(database.write(wakeups.rescue, seen, PLACES) for _ in range(8)))
 
     assert sorted(asyncio.run(race())) == [0] * 7 + [1]
     again = fetch(database, rescuers[0])
@@ -97,7 +99,7 @@ def test_who_is_stalled_loses_its_job_once_and_can_end_it_no_more(database: Data
 
 def test_who_has_ended_in_order_leaves_its_jobs_at_once(database: Database):
     worker = database.write_now(wakeups.register)
-    database.write_now(wakeups.defer, [(KEY, None)])
+    database.write_now(wakeups.defer, [(KEY, None)], PLACES)
     held = fetch(database, worker)
     database.write_now(wakeups.unregister, worker)
     assert database.read_now(wakeups.ended, database.read_now(wakeups.stalled)) == [held]
@@ -105,27 +107,27 @@ def test_who_has_ended_in_order_leaves_its_jobs_at_once(database: Database):
 
 def test_a_job_whose_fetch_was_committed_without_a_word_is_found_by_its_own_worker(database: Database):
     worker = database.write_now(wakeups.register)
-    database.write_now(wakeups.defer, [(KEY, None), (OTHER, None)])
+    database.write_now(wakeups.defer, [(KEY, None), (OTHER, None)], PLACES)
     known, unknown = fetch(database, worker), fetch(database, worker)
     assert known is not None
     assert unknown is not None
     lost = database.read_now(wakeups.lost, worker, [known.job])
     assert lost == [unknown]
-    assert database.write_now(lambda conn: wakeups.rescue(conn, lost, me=worker)) == 1
+    assert database.write_now(lambda conn: wakeups.rescue(conn, lost, PLACES, me=worker)) == 1
     assert (fetch(database, worker) or known).session_key == unknown.session_key
 
 
 def test_a_crowd_of_one_group_leaves_a_queue_for_the_others(database: Database):
-    crowd = [(f"agent:main:api:laptop:{number}", None) for number in range(wakeups.IN_RUNS + 3)]
-    database.write_now(wakeups.defer, crowd)
+    crowd = [(f"agent:main:api:laptop:{number}", None) for number in range(PLACES + 3)]
+    database.write_now(wakeups.defer, crowd, PLACES)
     database.write_now(
-        wakeups.defer, [(KEY, None), (KEY, "run_farewell"), ("agent:main:cli:20260101_000000_0a0b0c0d", None)]
+        wakeups.defer, [(KEY, None), (KEY, "run_farewell"), ("agent:main:cli:20260101_000000_0a0b0c0d", None)], PLACES
     )
     worker = database.write_now(wakeups.register)
-    taken = [database.write_now(wakeups.fetch, worker, [RUNS]) for _ in range(wakeups.IN_RUNS + 2)]
-    assert [each.session_key for each in taken if each] == [key for key, _ in crowd[: wakeups.IN_RUNS]] + [KEY]
+    taken = [database.write_now(wakeups.fetch, worker, [RUNS]) for _ in range(PLACES + 2)]
+    assert [each.session_key for each in taken if each] == [key for key, _ in crowd[:PLACES]] + [KEY]
     rest = [database.write_now(wakeups.fetch, worker, [REST]) for _ in range(5)]
     assert [(each.session_key, each.farewell) for each in rest if each] == [
-        *crowd[wakeups.IN_RUNS :],
+        *crowd[PLACES:],
         (KEY, "run_farewell"),
     ]  # farewells last, and what is a terminal's is for that terminal
