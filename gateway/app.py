@@ -103,7 +103,8 @@ async def open_app(
         stack.push_async_callback(app.embeddings.aclose)
         stack.push_async_callback(app.processes.aclose)
         stack.push_async_callback(app.mcp.aclose)
-        await database.write(processes.close_orphans, clock())
+        if database.bus is None:  # else whoever keeps the house looks after them
+            await database.write(processes.close_orphans, clock())
         app.upkeep = Maintenance(app)
         # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
         await app.upkeep.repair()
@@ -112,7 +113,9 @@ async def open_app(
         app.worker = Worker(app)
         app.folding = FoldWorker(app)
         yield app
-        # Only after a good end; after an error the next start repairs what is not up to date.
+        # Only after a good end; after an error the next start repairs what is not up to date. Commands first: with the dispatch the heartbeat
+        # ends, and others would note that nobody knows how they ended.
+        await app.processes.aclose()
         await app.dispatch.close()
         await app.upkeep.close()
 

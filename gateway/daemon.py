@@ -133,7 +133,7 @@ async def serving(
         # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
         resets, jobs, alerts = Resets(app), Jobs(app), OwnerAlerts(app)
-        await stack.enter_async_context(ticking(app, resets, jobs, alerts, Reminders(app)))
+        await stack.enter_async_context(ticking(app, resets, jobs, alerts, Reminders(app), app.processes))
 
         def report() -> dict[str, Any]:
             return {

@@ -27,7 +27,7 @@ class Topic(StrEnum):
     HOLDER = "holder"  # a lease of `holders`: it was given up
     WORK = "work"  # nothing: there are jobs that the process which made them has no place for
     LOOK = "look"  # nothing: every two seconds on PostgreSQL, since what other processes have told may be lost
-    PROCESS = "process"  # a process that the agent has started: it is to end
+    PROCESS = "process"  # a process that the agent has started: it is to end, or to tell what it has printed; or it has
 
 
 @dataclass(frozen=True, slots=True)

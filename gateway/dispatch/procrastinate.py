@@ -6,7 +6,6 @@ Who lives is told by heartbeats, which the bus gives: one row for each process, 
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -30,8 +29,6 @@ FULL_SECONDS = 0.1
 """How long to wait for a place; calls without a session give theirs back without telling."""
 SOON_MS = 60_000
 """A run that waits for a time no further away is looked at again then; what is later is found by `poll`."""
-STEADY_SECONDS = 8.0
-"""So long a process must have been connected before it calls others stalled: after an outage of the database nobody's heartbeat is fresh."""
 FAREWELLS = 64
 """How many farewells one poll finds; the next poll finds more."""
 
@@ -123,10 +120,9 @@ class ProcrastinateDispatch:
 
     async def poll(self) -> None:
         """Takes the jobs of processes that are gone, and finds work that has no job: what was put aside until now, what was lost."""
-        now, steady = self.app.clock(), self._bus.steady_since
-        may_rescue = steady is not None and time.monotonic() - steady >= STEADY_SECONDS
+        now = self.app.clock()
         stalled, without = await self.app.database.read(self._look, now)
-        if not may_rescue:  # those that have ended in order are free at once
+        if not self._bus.is_steady:  # those that have ended in order are free at once
             stalled = await self.app.database.read(wakeups.ended, stalled) if stalled else []
         async with self._fetching:  # or a fetch that is under way would be taken for a lost one
             known = [*self._ended, *(each.job for each in self._jobs.values())]

@@ -35,6 +35,8 @@ MOST_BYTES = 7_900
 MOST_WAITING = 20_000
 DEAF_SECONDS = 10.0
 """When the event loop has given no sign of life for so long, the process counts as stalled, though this thread runs."""
+STEADY_SECONDS = 8.0
+"""So long a process must have been connected before it calls others stalled: after an outage of the database nobody's heartbeat is fresh."""
 _PAUSES = (0.1, 0.5, 1.0, 2.0)
 _LOOK = frozenset({Touch(Topic.LOOK, "")})
 _CHANNEL = "hermes"
@@ -115,6 +117,11 @@ class Bus:
         if self._wake_writes >= 0:
             with suppress(BlockingIOError):
                 os.write(self._wake_writes, b"!")
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether this process has been connected for long enough to know who is stalled."""
+        return self.steady_since is not None and time.monotonic() - self.steady_since >= STEADY_SECONDS
 
     def sign_of_life(self) -> None:
         """Called by the event loop again and again: heartbeats go on while it turns."""

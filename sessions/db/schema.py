@@ -35,7 +35,7 @@ from sessions.records import (
 OLDEST = "0011"
 """The migration that makes everything in an empty database. A database from before it is refused."""
 
-HEAD = "0020"
+HEAD = "0021"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -569,6 +569,8 @@ processes = Table(
     Column("stop_at", BigInteger),
     Column("ended_at", BigInteger),
     Column("outcome", Text),
+    Column("asked_at", BigInteger),
+    Column("output", Prose),
     partial_index("processes_running", "session_key", where=PROCESS_RUNS),
     Index("processes_by_session", "session_id"),
 )

@@ -6,7 +6,8 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,11 +18,11 @@ from gateway.agent.tools import process_supervisor
 from gateway.agent.tools.process_supervisor import kill_with_descendants
 from gateway.agent.tools.registry import Arguments, FromOutside, Tool, ToolContext, ToolError
 from gateway.config.sections import LimitsSection
-from gateway.context import App
+from gateway.context import App, every
 from gateway.observe.logging import get_logger
 from sessions import processes
 from sessions.errors import StateError
-from sessions.processes import UNKNOWN, ProcessRow
+from sessions.processes import RUNNING, UNKNOWN, ProcessRow
 from sessions.records import Session
 from sessions.topics import Topic, Touch, ids_of
 
@@ -31,6 +32,9 @@ FOREGROUND_SECONDS = 10.0
 MOST_AT_ONCE = 8
 _END_SECONDS = 20.0
 _STORE_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
+"""How long another process of the gateway may take to say what was printed. Both look every two, in case that they were not told."""
+_SILENT = "running; what it has printed by now is not known at the moment"
 _OUTPUT_BYTES = 15_000
 """The model reads no more of an output, however much of it is allowed."""
 _LINE_BYTES = 8 * _OUTPUT_BYTES
@@ -45,7 +49,7 @@ def clean_environment(home: Path) -> dict[str, str]:
 @dataclass(slots=True)
 class _KeptCommand:
     """One command and the process that supervises it. `last`: what that said at the end. `output`: what was printed, as far as it is known;
-    `news` is set when that was told anew."""
+    `news` is set when that was told anew. `begun`: its row is stored. `answering`: another process of the gateway has asked."""
 
     row: ProcessRow
     supervisor: asyncio.subprocess.Process
@@ -54,10 +58,13 @@ class _KeptCommand:
     output: str = ""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     timed_out: bool = False
+    begun: bool = False
+    answering: bool = False
 
     def request(self, what: str) -> None:
-        if self.supervisor.stdin is not None and not self.supervisor.stdin.is_closing():
-            self.supervisor.stdin.write(f"{what}\n".encode())
+        stdin = self.supervisor.stdin
+        if self.supervisor.returncode is None and stdin is not None and not stdin.is_closing():
+            stdin.write(f"{what}\n".encode())
 
     def outcome(self, limits: LimitsSection) -> str:
         reason, code = self.last.get("reason"), self.last.get("code")
@@ -77,15 +84,18 @@ class _KeptCommand:
 
 
 class Processes:
-    """Starts commands and keeps what runs in the background until it ends, is stopped, or the gateway ends."""
+    """Starts commands and keeps what runs in the background until it ends, is stopped, or the gateway ends. What another process of the gateway
+    keeps is reached by its row: that process does what it reads there, and hears by the bus that there is something to read.
+    """
 
     def __init__(self, app: App, *, foreground_seconds: float = FOREGROUND_SECONDS) -> None:
         self.app = app
         self._foreground_seconds = foreground_seconds
         self._kept: dict[str, _KeptCommand] = {}
         self._tasks = set[asyncio.Task[None]]()
+        self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._unlisten = app.database.listen(self._on_commit, Topic.PROCESS)
+        self._unlisten: Callable[[], None] = app.database.listen(self._on_commit, Topic.PROCESS, Topic.LOOK)
 
     async def start(self, session: Session, workspace: Path, command: str) -> tuple[str, str, str]:
         """Runs the command. Returns its id, how it stands after the time for the foreground, and what it has printed."""
@@ -107,9 +117,7 @@ class Processes:
         for folder in (workspace, app.tool_home):
             await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         kept = self._kept[row.id] = _KeptCommand(row, await self._supervisor())
-        reading = asyncio.create_task(self._read(kept))
-        self._tasks.add(reading)
-        reading.add_done_callback(self._tasks.discard)
+        self._run_beside(self._read(kept))
         settings = {
             "command": command,
             "cwd": str(workspace),
@@ -123,6 +131,7 @@ class Processes:
             await app.database.write(processes.add, row)
             # Only now is anything run: a command without a row would hold off no reset and be stopped by nobody.
             kept.request(json.dumps(settings))
+            kept.begun = True
         except BaseException:
             kept.supervisor.kill()  # `_read` sees it end, and closes the row if there is one
             raise
@@ -134,40 +143,68 @@ class Processes:
             if limits.process_seconds <= self._foreground_seconds:
                 kept.timed_out = True
                 await self._end(kept)
-        return row.id, *await self.look(row.id)
+        return row.id, *await self._look(kept)
 
     async def wait(self, process_id: str) -> tuple[str, str]:
-        """Waits a little for the end of the process, so that a model that asks again and again does not do so at full speed. Returns what `look`
-        does.
+        """Waits a little for the end of the process, so that a model that asks again and again does not do so at full speed. Returns how it stands,
+        and what it has printed so far.
         """
-        if (kept := self._kept.get(process_id)) is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._foreground_seconds / 4):
-                    await kept.ended.wait()
-        return await self.look(process_id)
-
-    async def look(self, process_id: str) -> tuple[str, str]:
-        """Returns how the process stands, and what it has printed so far. For one of which nothing is kept, only how it ended."""
         kept = self._kept.get(process_id)
         if kept is None:
-            row = await self.app.database.read(processes.get, process_id)
-            return row.outcome if row is not None and row.outcome else UNKNOWN, ""
+            return await self._ask_its_keeper(process_id)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._foreground_seconds / 4):
+                await kept.ended.wait()
+        return await self._look(kept)
+
+    async def kill(self, process_id: str) -> tuple[str, str]:
+        """Ends the process, first by asking it. Returns what `wait` does."""
+        if (kept := self._kept.get(process_id)) is not None:
+            await self._end(kept)
+            return await self._look(kept)
+        await self.app.database.write(processes.stop_one, process_id, self.app.clock())
+        until = asyncio.get_running_loop().time() + _END_SECONDS
+        while True:
+            stands, output = await self._ask_its_keeper(process_id)
+            if not stands.startswith(RUNNING) or asyncio.get_running_loop().time() > until:
+                return stands, output
+
+    async def _look(self, kept: _KeptCommand) -> tuple[str, str]:
         if not kept.ended.is_set():
             kept.news.clear()
             kept.request("poll")
             await kept.news.wait()
-        stands = kept.outcome(self.app.config.limits) if kept.ended.is_set() else "running"
+        stands = kept.outcome(self.app.config.limits) if kept.ended.is_set() else RUNNING
         return stands, kept.output
 
-    async def kill(self, process_id: str) -> tuple[str, str]:
-        """Ends the process, first by asking it. Returns what `look` does."""
-        if (kept := self._kept.get(process_id)) is not None:
-            await self._end(kept)
-        return await self.look(process_id)
+    async def _ask_its_keeper(self, process_id: str) -> tuple[str, str]:
+        """Waits until the process of the gateway that keeps it has said what was printed; what it said before is returned where it is silent."""
+        self._loop = asyncio.get_running_loop()
+        row = await self.app.database.write(processes.ask, process_id, self.app.clock())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._foreground_seconds / 4 + _ANSWER_SECONDS):
+                while row is not None and row.asked_at is not None:
+                    self._changed.clear()
+                    row = await self.app.database.read(processes.get, process_id)
+                    if row is not None and row.asked_at is not None:
+                        await self._changed.wait()
+        if row is None:
+            return UNKNOWN, ""
+        if row.outcome is None:
+            return (RUNNING if row.asked_at is None else _SILENT), row.output or ""
+        return row.outcome, row.output or ""
+
+    @every(5, "processes.orphans")
+    async def close_orphans(self) -> None:
+        """Notes the end of what was kept by processes of the gateway that have died. Called by whoever keeps the house."""
+        bus = self.app.database.bus
+        if (bus is None or bus.is_steady) and await self.app.database.read(processes.orphans):
+            await self.app.database.write(processes.close_orphans, self.app.clock())
 
     async def aclose(self) -> None:
-        """Ends everything that runs."""
+        """Ends everything that runs. May be called again."""
         self._unlisten()
+        self._unlisten = lambda: None
         await asyncio.gather(*(self._end(kept) for kept in self._kept.values()))
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -203,7 +240,7 @@ class Processes:
         log.info("process.ended", process_id=kept.row.id, session_key=kept.row.session_key, outcome=outcome)
         try:
             async with asyncio.timeout(_STORE_SECONDS):
-                await self.app.database.write(processes.ended, kept.row.id, outcome, self.app.clock())
+                await self.app.database.write(processes.ended, kept.row.id, outcome, self.app.clock(), kept.output)
         except (StateError, TimeoutError) as error:  # the database is away or full: the next start closes the row
             log.warning("process.end_not_stored", process_id=kept.row.id, error=str(error))
         kept.ended.set()
@@ -221,12 +258,46 @@ class Processes:
 
     def _on_commit(self, touched: frozenset[Touch]) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._stop, ids_of(Topic.PROCESS, touched))
+            self._loop.call_soon_threadsafe(self._heed, frozenset(ids_of(Topic.PROCESS, touched)))
 
-    def _stop(self, process_ids: list[str]) -> None:
+    def _heed(self, process_ids: frozenset[str]) -> None:
+        """Looks what is wanted of these; of all of them where there are none, because what other processes have told may be lost."""
+        self._changed.set()
+        wanted = {name for name, kept in self._kept.items() if kept.begun and not kept.ended.is_set()}
+        if process_ids:
+            wanted &= process_ids
+        if wanted:
+            self._run_beside(self._do_as_wanted(wanted))
+
+    async def _do_as_wanted(self, process_ids: AbstractSet[str]) -> None:
+        try:
+            rows = await self.app.database.read(processes.running_of, process_ids)
+        except StateError:  # looked at again soon, and at its end at the latest
+            return
         for process_id in process_ids:
-            if (kept := self._kept.get(process_id)) is not None:
+            row, kept = rows.get(process_id), self._kept[process_id]
+            # Without a row its session was deleted. A row that has ended was closed by others, while this process stood still.
+            if row is None or row.stop_at is not None:
                 kept.request("end")
+            elif row.asked_at is not None and not kept.answering:
+                kept.answering = True
+                self._run_beside(self._answer(kept, row.asked_at))
+
+    async def _answer(self, kept: _KeptCommand, asked_at: int) -> None:
+        """Stores what was printed, for another process of the gateway. An end is stored by `_read`, with all of it."""
+        try:
+            stands, output = await self.wait(kept.row.id)
+            if stands == RUNNING:
+                await self.app.database.write(processes.answer, kept.row.id, output, asked_at)
+        except StateError as error:
+            log.warning("process.not_told", process_id=kept.row.id, error=str(error))
+        finally:
+            kept.answering = False
+
+    def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 _KEPT_SECONDS = 3600.0

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ import pytest
 
 from gateway.agent.tools.process import Processes
 from gateway.agent.tools.registry import Toolbox, ToolContext
+from gateway.context import App
+from gateway.dispatch import open_dispatch
 from sessions import processes, store
-from sessions.db import Database
+from sessions.db import Database, bus, open_database
 from sessions.errors import Unusable
 from sessions.keys import SessionKey
-from sessions.records import Source
+from sessions.records import Session, Source
 from tests.app import configure, make_app
+from tests.integration.runs.worker_in_process import stop_heart
 from tests.machine import is_alive, until_gone
 
 TOOL = Toolbox.of(["process"]).tools["process"]
@@ -61,19 +65,22 @@ async def commands(home: Path, sqlite: Database, clock: Any) -> AsyncIterator[Co
     app = make_app(home, sqlite, clock=clock)
     app.processes = Processes(app, foreground_seconds=1)
     session = sqlite.write_now(store.start, KEY, 1, source=Source.TELEGRAM, ns="owner")
-    place = ToolContext(
+    yield Commands(app, in_chat(app, session))
+    await app.processes.aclose()
+
+
+def in_chat(app: App, session: Session) -> ToolContext:
+    return ToolContext(
         session=session,
-        database=sqlite,
-        workspace=home / "workspace" / "owner",
-        skills=home / "skills",
-        outgoing=home / "outgoing",
-        clock=clock,
+        database=app.database,
+        workspace=app.home / "workspace" / "owner",
+        skills=app.skills,
+        outgoing=app.outgoing,
+        clock=app.clock,
         idem_key="k",
         run_id="r",
         processes=app.processes,
     )
-    yield Commands(app, place)
-    await app.processes.aclose()
 
 
 async def test_a_command_works_in_the_workspace_with_a_clean_environment(
@@ -237,3 +244,73 @@ async def test_with_the_gateway_everything_ends(home: Path, tmp_path: Path) -> N
     parent.send_signal(signal.SIGKILL)
     await parent.wait()
     await until_gone(*pids)
+
+
+# --- two processes of the gateway on one PostgreSQL --------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def on_two_workers(home: Path, url: str, *, heard: bool = True) -> AsyncIterator[tuple[Commands, Commands]]:
+    """The tool in one chat, in two workers. `heard`: they hear of each other; else each only looks by itself."""
+    made: list[Commands] = []
+    async with AsyncExitStack() as stack:
+        for name in "ab":
+            database = open_database(home, url)
+            stack.callback(database.close)
+            app = make_app(home / name, database, clock=database.clock)
+            app.dispatch = await open_dispatch(app, serves=False)  # as `hermes chat` does
+            stack.push_async_callback(app.dispatch.close)
+            app.processes = Processes(app, foreground_seconds=0.4)
+            stack.push_async_callback(app.processes.aclose)
+            if not made:
+                session = database.write_now(store.start, KEY, 1, source=Source.TELEGRAM, ns="owner")
+            made.append(Commands(app, in_chat(app, session)))
+        async with asyncio.timeout(10):
+            while any(each.app.database.bus.is_alone or each.app.database.bus.steady_since is None for each in made):
+                await asyncio.sleep(0.01)
+        if not heard:
+            for each in made:
+                each.app.database.bus.publish = lambda _: None
+        yield made[0], made[1]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_another_worker_reads_what_was_printed_and_ends_it(
+    home: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    if not heard:
+        monkeypatch.setattr(bus, "BEAT_SECONDS", 0.1)
+    async with on_two_workers(home, postgres_url, heard=heard) as (here, there):
+        found = await here.background("echo begun; while [ ! -e go ]; do sleep 0.02; done; echo over; sleep 600")
+        assert await there.use(action="list") == await here.use(action="list")
+        told = await there.until(lambda told: "begun" in told, found)
+        assert told.splitlines()[1] == "running"
+        (here.place.workspace / "go").touch()
+        assert "begun\nover" in await there.until(lambda told: "over" in told, found)
+        assert "ended on request" in (told := await there.use(action="kill", id=found))
+        assert "begun\nover" in told  # stored with the end
+        again = await here.background("sleep 600")
+        assert [row.id for row in await there.app.database.write(processes.stop, str(KEY), 1)] == [again]
+        assert "ended on request" in await there.until(lambda told: "running" not in told.splitlines()[1], again)
+
+
+async def test_a_worker_that_died_leaves_an_unknown_outcome_and_one_that_goes_on_after_all_ends_its_command(
+    home: Path, postgres_url: str
+) -> None:
+    async with on_two_workers(home, postgres_url) as (dead, alive):
+        found = await dead.background("echo $$; sleep 600")
+        told = await alive.until(lambda told: bool(re.search(r"^\d+$", told, re.MULTILINE)), found)
+        await alive.app.processes.close_orphans()
+        assert await alive.app.database.read(processes.running, str(KEY)), "its worker lives"
+        alive.app.database.write_now(stop_heart, dead.app)
+        await alive.app.processes.close_orphans()
+        assert await alive.app.database.read(processes.running, str(KEY)), "not steady: it may be all of them"
+        assert "it ended with the gateway" in await alive.use(action="poll", id=found)
+        alive.app.database.bus.steady_since -= 60
+        await alive.app.processes.close_orphans()
+        row = await alive.app.database.read(processes.get, found)
+        assert (row.outcome, row.ended_at is not None) == (processes.UNKNOWN, True)
+        assert await alive.app.database.read(processes.running, str(KEY)) == []  # it holds off no reset any more
+        # It only stood still: what its chat takes for ended must not go on.
+        await until_gone(int(re.findall(r"^\d+$", told, re.MULTILINE)[0]))
+        assert (await alive.app.database.read(processes.get, found)).outcome == processes.UNKNOWN

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 from gateway.dispatch import procrastinate
 from gateway.runs.live import LiveEvent
 from sessions import runs
+from sessions.db import bus
 from sessions.errors import LeaseLost
 from sessions.records import Run, RunStatus
 from tests.fakes.model_replies import Reply
@@ -23,6 +24,7 @@ from tests.integration.runs.worker_in_process import (
     crashing,
     polls_every,
     queued,
+    stop_heart,
     worker_in_process,
 )
 
@@ -104,7 +106,7 @@ async def test_a_run_is_stopped_by_another_worker_and_its_words_are_seen_there(h
 
 
 async def test_a_worker_that_stood_still_loses_its_run_once_and_can_write_no_more(home, postgres_url, monkeypatch):
-    monkeypatch.setattr(procrastinate, "STEADY_SECONDS", 0.0)
+    monkeypatch.setattr(bus, "STEADY_SECONDS", 0.0)
     polls_every(monkeypatch, 0.1)
     gate = HeldAnswer()
     script = [Reply(text="too late", before=gate)]
@@ -114,7 +116,7 @@ async def test_a_worker_that_stood_still_loses_its_run_once_and_can_write_no_mor
             await gate.reached.wait()
             for number in range(a.app.places.total):  # it takes nothing more
                 a.app.places.enter(f"busy{number}")
-            await a.database.write(_stop_heart, a)
+            await a.database.write(stop_heart, a.app)
             async with at_work(b):
                 run = await b.settled(run_id)
                 assert (run.status, run.attempts, b.server.count) == (RunStatus.COMPLETED, 0, 1)
@@ -126,15 +128,6 @@ async def test_a_worker_that_stood_still_loses_its_run_once_and_can_write_no_mor
         assert [text for role, text in await b.transcript() if role == "assistant"] == ["in time", "next"]
         with pytest.raises(LeaseLost):
             await a.database.write(_write_as, run)
-
-
-def _stop_heart(conn: Connection, it: WorkerHarness) -> None:
-    bus, dispatch = it.database.bus, it.app.dispatch
-    assert bus is not None
-    assert isinstance(dispatch, procrastinate.ProcrastinateDispatch)
-    bus.workers.discard(dispatch.worker)
-    stopped = text("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '7 seconds' WHERE id = :id")
-    conn.execute(stopped, {"id": dispatch.worker})
 
 
 def _jobs_of(conn: Connection, it: WorkerHarness) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
@@ -210,6 +210,16 @@ def polls_every(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """How often a worker looks for what no commit here has told of."""
     for dispatch in (LocalDispatch, ProcrastinateDispatch):
         monkeypatch.setattr(dispatch, "poll_seconds", seconds)
+
+
+def stop_heart(conn: Connection, app: App) -> None:
+    """This worker of a PostgreSQL has given no sign of life for seven seconds, and gives none."""
+    bus, dispatch = app.database.bus, app.dispatch
+    assert bus is not None
+    assert isinstance(dispatch, ProcrastinateDispatch)
+    bus.workers.discard(dispatch.worker)
+    stopped = text("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '7 seconds' WHERE id = :id")
+    conn.execute(stopped, {"id": dispatch.worker})
 
 
 def of_role(messages: Sequence[Message], role: Role) -> list[str]:
