@@ -25,7 +25,8 @@ check: $(VENV)/.dev
 
 package: $(VENV)/.dev
 	@rm -rf dist
-	@$(BIN)/uv build -q
+	@git rev-parse --short HEAD > gateway/COMMIT
+	@$(BIN)/uv build -q; status=$$?; rm -f gateway/COMMIT; exit $$status
 	@ls dist
 
 package-test: $(VENV)/.dev

@@ -139,9 +139,9 @@ def build(name: str, section: PlatformSection, *, webhook_url: str = "") -> Adap
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != found.sdk:  # a fault of the adapter itself, not a missing extra
             raise
-        raise Unavailable(
-            f"{found.title} needs its client library. Run: pip install 'hermes-gateway[{found.extra}]'"
-        ) from None
+        from sessions.packages import install_command
+
+        raise Unavailable(f"{found.title} needs its client library. Run: {install_command(found.extra)}") from None
     return cast(Adapter, adapter(config(**settings(name, section, webhook_url=webhook_url))))
 
 

@@ -151,7 +151,9 @@ def _on_server(url: str) -> Generator[Connection]:
 
         from sessions.db import postgres
     except ModuleNotFoundError as error:
-        raise Unusable("PostgreSQL needs its extra: pip install 'hermes-gateway[postgres]'.") from error
+        from sessions.packages import install_command
+
+        raise Unusable(f"PostgreSQL needs its client library. Run: {install_command('postgres')}") from error
     engine = postgres.make_engine(url)
     try:
         with engine.connect() as conn, conn.begin():

@@ -65,7 +65,9 @@ COMMANDS = {
         module="gateway.cli.main", name="completion", help="Print the script that completes commands in a shell."
     ),
     "version": Later(
-        module="gateway.cli.main", name="version", help="Print the versions of hermes, Python and SQLite."
+        module="gateway.cli.main",
+        name="version",
+        help="Print the versions, the commit and the extras.",
     ),
 }
 
@@ -127,7 +129,16 @@ def _versions() -> str:
     import sqlite3
     from importlib.metadata import version as installed
 
-    return f"hermes {installed('hermes-gateway')}\nPython {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    from sessions.packages import commit, installed_extras
+
+    return "\n".join(
+        (
+            f"hermes {installed('hermes-gateway')}",
+            f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
+            f"Commit {commit() or 'not known'}",
+            f"Extras {', '.join(installed_extras()) or 'none'}",
+        )
+    )
 
 
 @click.group(cls=Root, later=COMMANDS, invoke_without_command=True)
@@ -172,9 +183,16 @@ def gateway(ctx: click.Context) -> None:
 
 
 @click.command()
-def version() -> None:
-    """Print the versions of hermes, Python and SQLite."""
-    click.echo(_versions())
+@click.option("--licences", is_flag=True, help="List the licences of everything that is installed with it.")
+def version(licences: bool) -> None:
+    """Print the versions, the commit and the extras."""
+    from sessions import packages
+
+    if not licences:
+        click.echo(_versions())
+        return
+    for name, installed, licence in packages.licences():
+        click.echo(f"{name:<32} {installed:<16} {licence}")
 
 
 @click.command()

@@ -141,7 +141,9 @@ def _mcp_tools(config: Config) -> Iterator[Finding]:
     """Tools that get another name than one would think, that would be approved in vain, and all if the library is missing."""
     servers = config.mcp_servers
     if servers and find_spec("mcp") is None:
-        yield Finding("mcp_servers", "have no effect", "install the library: pip install 'hermes-gateway[mcp]'")
+        from sessions.packages import install_command
+
+        yield Finding("mcp_servers", "have no effect", f"install the library: {install_command('mcp')}")
     for name, server in servers.items():
         for tool in dict.fromkeys([*server.tools, *server.approve]):
             plain, offered = f"{name}_{tool}", mcp_tool_name(name, tool, servers)

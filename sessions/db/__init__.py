@@ -31,7 +31,9 @@ def _opened(home: Path, url: str, connections: int, came_to_nothing: str) -> Dat
         try:
             from sessions.db import postgres
         except ModuleNotFoundError as error:
-            raise Unusable("PostgreSQL needs its extra: pip install 'hermes-gateway[postgres]'.") from error
+            from sessions.packages import install_command
+
+            raise Unusable(f"PostgreSQL needs its client library. Run: {install_command('postgres')}") from error
         backend = postgres.Postgres(postgres.make_engine(url, connections), listeners, connections)
         database = _migrated(backend, listeners, came_to_nothing)
         database.read_now(lambda conn: backend.clock.sync(lambda: conn.scalar(postgres.SERVER_TIME) or 0))

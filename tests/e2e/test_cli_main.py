@@ -115,7 +115,19 @@ def test_version(arguments):
     answer = really(*arguments)
 
     assert answer.returncode == 0
-    assert re.fullmatch(r"hermes 0\.1\.0\nPython 3\.\d+\.\d+\S*, SQLite 3\.\d+\.\d+\n", answer.stdout)
+    lines = (
+        r"hermes 0\.1\.0\nPython 3\.\d+\.\d+\S*, SQLite 3\.\d+\.\d+\nCommit (\w{7,}|not known)\nExtras discord, \w.*\n"
+    )
+    assert re.fullmatch(lines, answer.stdout)
+
+
+def test_the_licences_of_everything_that_it_needs(run):
+    lines = run("version", "--licences").output.splitlines()
+    found = {name: licence for name, _, licence in (line.split(maxsplit=2) for line in lines)}
+    assert {"hermes-gateway", "openai", "psycopg-binary", "python-telegram-bot"} <= set(found)
+    assert "pytest" not in found
+    assert found["hermes-gateway"] == "MIT"
+    assert all(found.values())
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -5,6 +5,8 @@ In the order of the file, since the last test fills the environment.
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from tests.machine import free_port
 pytestmark = [pytest.mark.package, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
+UV = str(Path(sys.executable).with_name("uv"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +101,9 @@ def installed() -> Generator[Installed]:
     with tempfile.TemporaryDirectory(prefix="hermes-package-") as folder:
         place = Path(folder)
         place.chmod(0o755)
-        build = [str(Path(sys.executable).with_name("uv")), "build", "-q", "--wheel", "--out-dir", folder, str(ROOT)]
-        subprocess.run(build, check=True, timeout=300)
-        uv = str(Path(sys.executable).with_name("uv"))
-        subprocess.run([uv, "venv", "-q", "--seed", "--python", python_for_others(), place / "env"], check=True)
+        subprocess.run(["make", "package"], cwd=ROOT, check=True, timeout=300, capture_output=True)
+        shutil.copy(next((ROOT / "dist").glob("*.whl")), place)
+        subprocess.run([UV, "venv", "-q", "--seed", "--python", python_for_others(), place / "env"], check=True)
         home = place / "ann"
         home.mkdir(mode=0o700)
         if os.geteuid() == 0:
@@ -112,10 +114,12 @@ def installed() -> Generator[Installed]:
 
 
 def test_the_first_things_that_somebody_does(installed: Installed) -> None:
-    assert installed.run("hermes", "version").startswith("hermes 0.")
+    assert re.search(r"^hermes 0\.[^$]*Commit [0-9a-f]{7,}\nExtras none$", installed.run("hermes", "version"))
     assert "I am the practice model" in installed.run("hermes", "chat", "-q", "hello")
     assert "cli" in installed.run("hermes", "sessions", "list")
     assert installed.run("hermes", "config", "check", code=0)
+    assert "ExecStart=" in installed.run("hermes", "gateway", "install", "--print")
+    assert "ok   practice" in installed.run("hermes", "setup", "--non-interactive")
     with installed.gateway() as url:
         link = json.loads(installed.run("hermes", "dashboard", "--json"))["url"]
         assert link.startswith(f"{url}/ui/login#")
@@ -134,9 +138,50 @@ def test_a_platform_without_its_library_says_what_to_install(installed: Installe
             ("slack", "{enabled: true, bot_token: xoxb-1, app_token: xapp-1, allowed_users: ['U1']}"),
         ):
             config.write_text(f"platforms:\n  {name}: {section}\n")
-            assert f"hermes-gateway[{name}]" in installed.run("hermes", "doctor", code=1)
+            told = installed.run("hermes", "doctor", code=1)
+            command = re.search(rf"Run: (.*hermes-gateway\[{name}\].*)", told)
+            assert command is not None, told
+            subprocess.run(command[1], shell=True, check=True, capture_output=True)  # as a person pastes it
+            assert "Run: " not in installed.run("hermes", "doctor", code=1)
     finally:
         config.write_text(kept)
+
+
+def test_a_tool_of_another_package_and_the_fakes(installed: Installed) -> None:
+    """What stands on the pages for those who build on it."""
+    page = (ROOT / "docs/how-to/your-own-tool.md").read_text()
+    (_, project), (_, module) = re.findall(r"^```(toml|python)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pyproject.toml").write_text(project)
+        (Path(folder) / "hermes_dice.py").write_text(module)
+        installed.pip("--no-build-isolation", "hatchling", folder)
+    draft = installed.home / "draft.yaml"
+    draft.write_text("agents:\n  main: {tools: [memory, roll_dice]}\n")
+    assert "is good" in installed.run("hermes", "config", "check", str(draft))
+    installed.pip(f"{installed.wheel}[testing]")
+    said = "import asyncio, adapters.testing.slack as s\nasync def f():\n async with s.SlackServer() as x: print(x.api_base)\n"
+    assert "http://127.0.0.1:" in installed.run("python", "-c", f"{said}asyncio.run(f())")
+
+
+@pytest.mark.parametrize("installer", ["uv", "pipx"])
+def test_other_installers_too(installed: Installed, installer: str) -> None:
+    tools = installed.home / installer
+    places = {"UV_TOOL_DIR": "t", "UV_TOOL_BIN_DIR": "b", "PIPX_HOME": "t", "PIPX_BIN_DIR": "b"}
+    environ = {**os.environ, **{name: str(tools / part) for name, part in places.items()}}
+    python = str(installed.environment / "bin/python")
+    if installer == "uv":
+        command = [UV, "tool", "install", "-q", "--python", python, installed.wheel]
+    else:
+        installed.pip("pipx")
+        command = [python, "-m", "pipx", "install", installed.wheel]
+    subprocess.run(command, check=True, env=environ, capture_output=True)
+    hermes = str(tools / "b" / "hermes")
+    assert installed.run(hermes, "version").startswith("hermes 0.")
+    installed.config().write_text("platforms:\n  telegram: {enabled: true, token: '1:x', allowed_users: ['1']}\n")
+    told = installed.run(hermes, "doctor", code=1)
+    assert (
+        f"Run: {'uv tool install' if installer == 'uv' else 'pipx inject hermes-gateway'} 'hermes-gateway[tel" in told
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ _LONGEST = 1_000_000
 _SHOWN = 24_000
 """Characters that are shown at once; about 6,000 tokens."""
 _PART = 12_000
-_PACKAGE_MISSING = "pages and PDFs need the extra [web]: pip install 'hermes-gateway[web]'"
 
 
 class NoText(Exception):
@@ -91,6 +90,10 @@ async def document_text(data: bytes, mime: str, *, url: str = "") -> DocumentTex
         found = json.loads(printed)
     except ValueError:  # it was killed by its limits, or failed in a way that its libraries did not expect
         raise NoText("it cannot be read: it is damaged, or too large") from None
+    if extra := found.get("missing"):
+        from sessions.packages import install_command  # here, because the child has none of our packages
+
+        raise NoText(f"pages and PDFs need a library. Run: {install_command(extra)}")
     if why := found.get("why"):
         raise NoText(why)
     pages = in_pages(found["pages"][0]) if mime != PDF else found["pages"]
@@ -104,7 +107,7 @@ def _extract(data: bytes, mime: str, url: str) -> dict[str, Any]:
     try:
         return _of_pdf(data) if mime == PDF else _of_page(data, url)
     except ImportError:
-        return {"why": _PACKAGE_MISSING}
+        return {"missing": "web"}
 
 
 def _of_page(data: bytes, url: str) -> dict[str, Any]:

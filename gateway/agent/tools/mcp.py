@@ -27,7 +27,6 @@ from sessions.clock import iso
 
 log = get_logger(__name__)
 
-NOT_INSTALLED = "its library is not installed: pip install 'hermes-gateway[mcp]'"
 CONNECT_SECONDS = 120.0
 CALL_SECONDS = 120.0
 _COMES_UP_SECONDS = 10.0
@@ -52,6 +51,12 @@ _NETWORK = (
 
 def is_installed() -> bool:
     return find_spec("mcp") is not None
+
+
+def _not_installed() -> str:
+    from sessions.packages import install_command
+
+    return f"its library is not installed: {install_command('mcp')}"
 
 
 class McpArguments(Arguments):
@@ -328,7 +333,7 @@ class McpServers:
             return
         wanted = self.app.config.mcp_servers if is_installed() else {}
         if missing := self.app.config.mcp_servers.keys() - wanted.keys():
-            log.error("mcp.not_installed", servers=sorted(missing), how_to_mend=NOT_INSTALLED)
+            log.error("mcp.not_installed", servers=sorted(missing), how_to_mend=_not_installed())
         former = self._named
         self._named = {
             name: former[name] if name in former and former[name].section == section else McpServer(self, name, section)
@@ -380,7 +385,7 @@ class McpServers:
             for name, server in self._named.items()
         }
         absent = self.app.config.mcp_servers.keys() - found.keys() if self._follows else ()
-        return found | {name: {"state": "down", "why": NOT_INSTALLED, "tools": 0} for name in absent}
+        return found | {name: {"state": "down", "why": _not_installed(), "tools": 0} for name in absent}
 
     async def aclose(self) -> None:
         servers = [*self._named.values(), *self._retiring.values()]

