@@ -139,6 +139,13 @@ def test_every_page_is_in_the_index_and_every_picture_is_shown():
         assert f"pictures/{picture.name}" in shown, f"no page shows {picture.name}"
 
 
+def test_every_promise_has_its_tests():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/promises.md").read_text()))
+    written = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert not {name for name in named if f"def {name}(" not in written}
+    assert len(named) > 30
+
+
 def test_the_pictures_say_what_the_program_says():
     pictures = tool("pictures")
     for name, svg in pictures.draw().items():
