@@ -78,11 +78,14 @@ class ProcrastinateDispatch:
         bus.open()
         return cls(app, bus, worker, serves=serves)
 
-    async def close(self) -> None:
+    def stop_listening(self) -> None:
         for stop in self._stops:
             stop()
         for task in self._beside:
             task.cancel()
+
+    async def close(self) -> None:
+        self.stop_listening()
         self._bus.workers.discard(self.worker)
         with contextlib.suppress(StateError):  # whoever is gone without a word counts as stalled soon
             await self.app.database.write(wakeups.unregister, self.worker)

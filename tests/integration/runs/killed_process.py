@@ -13,12 +13,12 @@ from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox, ToolContext
 from gateway.dispatch import open_dispatch
+from gateway.dispatch.procrastinate import ProcrastinateDispatch
 from gateway.maintenance import Maintenance
 from gateway.observe import logging
 from gateway.runs.worker import Worker
-from sessions import runs
-from sessions.clock import now_ms
-from sessions.db import open_database
+from sessions import leases, runs, wakeups
+from sessions.db import bus, open_database
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import InboxRow, Message, Route
 from sessions.runs import Opening
@@ -75,17 +75,23 @@ def route_of(session_key: str) -> Route:
     return Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat))
 
 
-def live(home: Path, model_url: str, pipe: Pipe) -> None:
-    """Take inputs from the pipe and acknowledge each after its commit; `None` asks to finish everything and leave."""
+def live(home: Path, model_url: str, pipe: Pipe, database_url: str) -> None:
+    """Take inputs from the pipe and acknowledge each after its commit; `None` asks to finish everything and leave. On PostgreSQL a process counts
+    as dead after half a second without a sign of life, so that the next one goes on before it is killed, too.
+    """
     logging.configure("error")
-    asyncio.run(_live(home, model_url, pipe))
+    if database_url:
+        for module in (leases, wakeups, bus):
+            module.STALLED_SECONDS = 0.5
+        bus.BEAT_SECONDS, bus.STEADY_SECONDS, ProcrastinateDispatch.poll_seconds = 0.1, 0.3, 0.1
+    asyncio.run(_live(home, model_url, pipe, database_url))
 
 
-async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
+async def _live(home: Path, model_url: str, pipe: Pipe, database_url: str) -> None:
     runs.MAX_TAKEOVERS = 1_000  # it is killed far more often than anything could make progress
-    database = open_database(home)
+    database = open_database(home, database_url)
     model = OpenAIModel(ModelSettings(base_url=model_url, name="fake-model", api_key="sk-fake"))
-    app = make_app(home, database, model)
+    app = make_app(home, database, model, clock=database.clock)
     give_tools(app, TOOLS.tools)
     upkeep = Maintenance(app)
     await upkeep.repair()
@@ -103,7 +109,7 @@ async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
             messages=[Message(content=text)],
             route=route_of(session_key),
         )
-        await database.write(runs.accept, new, Opening(), now_ms())
+        await database.write(runs.accept, new, Opening(), app.clock())
         pipe.send(dedup_key)
     while await database.read(runs.in_flight):
         await asyncio.sleep(0.02)

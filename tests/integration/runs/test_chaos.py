@@ -68,8 +68,8 @@ class PayingModel:
 class ChaosPlatform:
     """Sends every message again until it was acknowledged, in order for each chat, and some of them twice."""
 
-    def __init__(self, home: Path, url: str, dice: random.Random, count: int) -> None:
-        self._home, self._url, self._dice = home, url, dice
+    def __init__(self, home: Path, model: str, database: str, dice: random.Random, count: int) -> None:
+        self._home, self._model, self._database, self._dice = home, model, database, dice
         self.sent: list[Input] = [(f"d{i}", dice.choice(KEYS), f"m{i} {dice.choice(VERBS)}") for i in range(count)]
         self._next = 0
         self._open: list[Input] = []
@@ -77,7 +77,7 @@ class ChaosPlatform:
     @asynccontextmanager
     async def process(self) -> AsyncGenerator[Any]:
         ours, theirs = LANGUAGE.Pipe()
-        child = LANGUAGE.Process(target=live, args=(self._home, self._url, theirs))
+        child = LANGUAGE.Process(target=live, args=(self._home, self._model, theirs, self._database))
         child.start()
         theirs.close()
         try:
@@ -120,15 +120,15 @@ class ChaosPlatform:
                 pass
 
 
-async def survive(home: Path, kills: int, seed: int) -> None:
+async def survive(home: Path, database_url: str, kills: int, seed: int) -> None:
     dice = random.Random(seed)
     model = PayingModel(dice)
     async with ModelServer(model) as server:
-        platform = ChaosPlatform(home, server.url, dice, 3 * kills)
+        platform = ChaosPlatform(home, server.url, database_url, dice, 3 * kills)
         for _ in range(kills):
             await platform.until_killed(3, model)
         await platform.until_done()
-    database = open_database(home)
+    database = open_database(home, database_url)
     try:
         database.read_now(check, home, platform.sent, model.asked)
     finally:
@@ -214,12 +214,17 @@ def check_transcripts(home: Path, conn: Connection, journal: dict[str, list[Mess
         assert [json.loads(line)["id"] for line in lines] == settled
 
 
-@pytest.mark.parametrize("seed", [1])
-async def test_nothing_is_lost_or_done_twice_by_ten_kills(home: Path, seed: int):
-    await survive(home, 10, seed)
+async def test_nothing_is_lost_or_done_twice_by_ten_kills(home: Path, database_url: str):
+    await survive(home, database_url, 10, seed=1)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(2, 14))
 async def test_nothing_is_lost_or_done_twice_by_hundreds_of_kills(home: Path, seed: int):
-    await survive(home, 40, seed)
+    await survive(home, "", 40, seed)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(14, 18))
+async def test_nor_by_hundreds_of_kills_on_postgresql(home: Path, postgres_url: str, seed: int):
+    await survive(home, postgres_url, 40, seed)

@@ -20,7 +20,9 @@ async def test_draining_twice_is_draining_once(home: Path):
             await asyncio.sleep(0)
 
 
-async def test_draining_ends_a_claim_whose_transaction_fails(home: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_draining_ends_a_claim_whose_transaction_fails(
+    home: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+):
     """The database may go away while a worker that is being drained claims a run."""
     writing, go_on = threading.Event(), threading.Event()
 
@@ -30,7 +32,7 @@ async def test_draining_ends_a_claim_whose_transaction_fails(home: Path, monkeyp
         raise DatabaseUnavailable("away")
 
     monkeypatch.setattr(runs, "claim", fail)
-    async with worker_in_process(home, working=False) as it:
+    async with worker_in_process(home, working=False, url=database_url) as it:
         dispatch = await open_dispatch(it.app)
         claiming = asyncio.create_task(dispatch.claim())
         await it.accept("hi")

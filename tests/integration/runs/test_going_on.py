@@ -47,11 +47,13 @@ async def note(*_: object) -> str:
 NOTE = tool("note", note, idempotent=True)
 
 
-async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(
+    home: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+):
     polls_every(monkeypatch, 3_600)  # the first look finds it
     gate = ToolGate()
     script = [calls(call("note", id="a")), calls(call("note", id="b")), Reply(text="lost", before=gate), "third"]
-    async with worker_in_process(home, script, tools=[NOTE], working=False) as it:
+    async with worker_in_process(home, script, tools=[NOTE], working=False, url=database_url) as it:
         async with crashing(it):
             run_id = (await it.accept("begin")).run_id
             await gate.reached.wait()
@@ -110,9 +112,11 @@ async def test_draining_gives_back_what_is_just_being_claimed(home: Path):
         assert (run.attempts, run.lease_owner) == (0, None)
 
 
-async def test_after_five_interruptions_without_progress_a_run_ends_with_a_line(home: Path):
+async def test_after_five_interruptions_without_progress_a_run_ends_with_a_line(home: Path, database_url: str):
     gates = [ToolGate() for _ in range(6)]
-    async with worker_in_process(home, [Reply(text="x", before=gate) for gate in gates], working=False) as it:
+    async with worker_in_process(
+        home, [Reply(text="x", before=gate) for gate in gates], working=False, url=database_url
+    ) as it:
         run_id = (await it.accept("begin")).run_id
         for gate in gates:
             async with crashing(it):
@@ -124,9 +128,9 @@ async def test_after_five_interruptions_without_progress_a_run_ends_with_a_line(
         assert "/retry" in (await it.sent())[-1]["text"]
 
 
-async def test_a_question_survives_a_restart_and_its_answer_wakes_the_run(home: Path):
+async def test_a_question_survives_a_restart_and_its_answer_wakes_the_run(home: Path, database_url: str):
     script = [calls(call("ask_human", {"question": "Which colour?"})), "Blue it is."]
-    async with worker_in_process(home, script, working=False) as it:
+    async with worker_in_process(home, script, working=False, url=database_url) as it:
         async with at_work(it) as worker:
             run = await it.say("paint it")
             assert run.status is RunStatus.WAITING

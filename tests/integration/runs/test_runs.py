@@ -74,9 +74,9 @@ async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: 
         assert await it.outcomes() == ["folded", "folded"]
 
 
-async def test_queued_calls_run_one_after_the_other(home: Path):
+async def test_queued_calls_run_one_after_the_other(home: Path, database_url: str):
     gate = ToolGate()
-    async with worker_in_process(home, [Reply(text="first", before=gate), "second"]) as it:
+    async with worker_in_process(home, [Reply(text="first", before=gate), "second"], url=database_url) as it:
         await it.accept("one", route=None, **queued())
         await gate.reached.wait()
         await it.accept("two", route=None, **queued())

@@ -30,9 +30,9 @@ async def test_the_model_is_not_asked_for_it(home: Path) -> None:
             await ActiveRun(gw.app, taken).refresh()
 
 
-async def test_a_run_that_is_stopped_and_deleted_at_once_ends_no_other(home: Path) -> None:
+async def test_a_run_that_is_stopped_and_deleted_at_once_ends_no_other(home: Path, database_url: str) -> None:
     gate = ToolGate()
-    async with worker_in_process(home, [Reply(text="never", before=gate), "four"]) as it:
+    async with worker_in_process(home, [Reply(text="never", before=gate), "four"], url=database_url) as it:
         run_id = (await it.accept("begin")).run_id
         assert run_id is not None
         await gate.reached.wait()

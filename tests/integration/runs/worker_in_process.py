@@ -193,7 +193,9 @@ async def at_work(harness: WorkerHarness) -> AsyncIterator[Worker]:
 
 @asynccontextmanager
 async def crashing(harness: WorkerHarness) -> AsyncIterator[Worker]:
-    """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process."""
+    """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process. On PostgreSQL its last sign of
+    life is long ago then, and nobody has told the others that it ended.
+    """
     harness.app.places = FairPlaces(harness.app.places.total)  # a new process has all of them
     dispatch = harness.app.dispatch = await open_dispatch(harness.app)
     worker = Worker(harness.app)
@@ -203,7 +205,13 @@ async def crashing(harness: WorkerHarness) -> AsyncIterator[Worker]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await dispatch.close()
+        if isinstance(dispatch, ProcrastinateDispatch):
+            await harness.database.write(stop_heart, harness.app)
+            if (bus := harness.database.bus) is not None:
+                bus.steady_since = 0.0  # whoever comes next has been there for long, and knows who is stalled
+            dispatch.stop_listening()
+        else:
+            await dispatch.close()
 
 
 def polls_every(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
