@@ -18,6 +18,7 @@ from gateway.agent.tools.process import Processes
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.tools.web import Web
 from gateway.attachments.safe_fetch import Fetcher
+from gateway.attachments.shared_files import SharedFiles
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, choose_model
 from gateway.config.reading import Loaded, secrets
@@ -39,6 +40,7 @@ from sessions import processes
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
 from sessions.restored import require_complete
+from sessions.shared_folders import require_same_folder
 
 CONNECTIONS_OF_MANY = 3
 """With PostgreSQL, for each of several processes of one home; two more when it has much to do."""
@@ -72,6 +74,8 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
     app.processes = Processes(app)
     app.holders = Holders(app)
     app.mcp = McpServers(app)
+    if database.dialect != "sqlite" and config.files.store == "database":
+        app.files = SharedFiles(app)
     return app
 
 
@@ -95,6 +99,8 @@ async def open_app(
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, database.close)
         await asyncio.to_thread(require_complete, home, database)
+        if database.dialect != "sqlite" and loaded.config.files.store == "folder":
+            await asyncio.to_thread(require_same_folder, home, database)
         clock = clock or database.clock
         app = assemble(home, loaded, chosen, database, clock=clock)
         app.slot, app.has_siblings = slot or 1, slot is not None
@@ -103,6 +109,8 @@ async def open_app(
         stack.push_async_callback(app.embeddings.aclose)
         stack.push_async_callback(app.processes.aclose)
         stack.push_async_callback(app.mcp.aclose)
+        if app.files is not None:
+            stack.push_async_callback(app.files.aclose)
         if database.bus is None:  # else whoever keeps the house looks after them
             await database.write(processes.close_orphans, clock())
         app.upkeep = Maintenance(app)
@@ -137,9 +145,10 @@ async def running(app: App) -> AsyncGenerator[None]:
             block.cancel()  # `await work` below raises the error itself
 
     work.add_done_callback(end_block)
-    beside = [
-        asyncio.create_task(work) for work in (app.upkeep.run(), app.folding.run(), app.embeddings.run(), _warm_up(app))
-    ]
+    works = [app.upkeep.run(), app.folding.run(), app.embeddings.run(), _warm_up(app)]
+    if app.files is not None:
+        works.append(app.files.run())
+    beside = [asyncio.create_task(work) for work in works]
     try:
         yield
     finally:

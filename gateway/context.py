@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gateway.home import folder_name
 from sessions.clock import Clock, iso
+from sessions.files import folder_name
 from sessions.leases import this_owner
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.agent.tools.web import Web
     from gateway.api.http.callers import CallerKey
     from gateway.attachments.download import AttachmentDownloader
+    from gateway.attachments.shared_files import SharedFiles
     from gateway.chats.access import AccessRules
     from gateway.chats.supervisor import PlatformSupervisor
     from gateway.config.model import Config
@@ -82,7 +83,7 @@ class App:
     reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.
     `slot`: which of several processes of this home it is; `has_siblings`: there may be several. `owner`: this process, as the owner of leases. `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
     `last_prompts`: what the last prompt of a namespace was made of, as far as this process made it.
-    `attachments`, `speaker` and `chats`: what fetches files, what says answers aloud, and the platforms; None in a process that has none.
+    `files`: what keeps the files of a team the same everywhere; None where one home has them all. `attachments`, `speaker` and `chats`: what fetches files, what says answers aloud, and the platforms; None in a process that has none.
     """
 
     home: Path
@@ -112,6 +113,7 @@ class App:
     has_siblings: bool = False
     owner: str = field(default_factory=this_owner)
     attachments: AttachmentDownloader | None = None
+    files: SharedFiles | None = None
     speaker: Speaker | None = None
     chats: PlatformSupervisor | None = None
     # Made of the app itself, so `app.py` sets them when the rest is there.

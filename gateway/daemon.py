@@ -42,7 +42,7 @@ log = get_logger(__name__)
 LEAST_FREE_BYTES = 100 * 2**20
 _SAME_CHANGE_MS = 600_000
 _LONGEST_LIST = 500
-_NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
+_NEEDS_RESTART = ("api.", "database.", "files.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 
 
 Role = Literal["all", "worker", "ingress"]

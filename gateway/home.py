@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 
 from sessions.files import written_whole
@@ -105,14 +104,3 @@ def _take_on_rights(handle: int, target: Path) -> None:
     if os.geteuid() == 0:
         owner = existing or target.parent.stat()
         os.fchown(handle, owner.st_uid, owner.st_gid)
-
-
-def folder_name(ns: str) -> str:
-    """Returns a namespace as a readable folder name that cannot lead out of its parent. No two namespaces have the same."""
-    safe = "".join(
-        char if char.isascii() and (char.isalnum() or char in "-_.:@+") else f"%{ord(char):02X}" for char in ns
-    )
-    digest = blake2b(ns.encode(), digest_size=12).hexdigest()
-    # File names end at 255 bytes; a shortened one gets a digest, so that two long namespaces stay apart.
-    name = safe if len(safe) <= 200 else f"{safe[:160]}%{digest}"
-    return name if name.strip(".") else f"%{digest}"

@@ -1,10 +1,11 @@
-"""Files that several processes share: locks that end with their process, and atomic replacement."""
+"""Files that several processes share: locks that end with their process, atomic replacement, and names."""
 
 import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -68,3 +69,22 @@ def written_whole(path: Path) -> Generator[TextIO]:
 def replace(path: Path, text: str) -> None:
     with written_whole(path) as file:
         file.write(text)
+
+
+def folder_name(ns: str) -> str:
+    """Returns a namespace as a readable folder name that cannot lead out of its parent. No two namespaces have the same."""
+    safe = "".join(
+        char if char.isascii() and (char.isalnum() or char in "-_.:@+") else f"%{ord(char):02X}" for char in ns
+    )
+    digest = blake2b(ns.encode(), digest_size=12).hexdigest()
+    # File names end at 255 bytes; a shortened one gets a digest, so that two long namespaces stay apart.
+    name = safe if len(safe) <= 200 else f"{safe[:160]}%{digest}"
+    return name if name.strip(".") else f"%{digest}"
+
+
+def numbered(path: Path) -> Iterator[Path]:
+    """Yields the path, then with a number in its name: `plan (2).md` and so on. Ends after some thousand."""
+    stem, dot, ending = path.name.rpartition(".")
+    yield path
+    for number in range(2, 10_000):
+        yield path.with_name(f"{stem or ending} ({number}){dot}{ending if stem else ''}")

@@ -27,6 +27,7 @@ class Topic(StrEnum):
     HOLDER = "holder"  # a lease of `holders`: it was given up
     WORK = "work"  # nothing: there are jobs that the process which made them has no place for
     LOOK = "look"  # nothing: every two seconds on PostgreSQL, since what other processes have told may be lost
+    FILES = "files"  # a namespace of shared files, or the skills: files were deleted, or a skill has changed
     PROCESS = "process"  # a process that the agent has started: it is to end, or to tell what it has printed; or it has
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from adapters.base import Adapter, DeliveryError, TryLater
 from adapters.registry import title_of
-from gateway.attachments.inbox_files import describe_file, safe_name, save_file, size_text
+from gateway.attachments.inbox_files import describe_file, safe_name, size_text
 from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
 from gateway.observe.logging import get_logger
 from gateway.texts import say
@@ -22,6 +22,10 @@ log = get_logger(__name__)
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
 RETRY_SECONDS = 60.0
 """How long downloads from a platform that fails are repeated, all its files together, however long it asks us to wait."""
+
+
+Save = Callable[[str, bytes], Awaitable[Path]]
+"""Saves a file under this name, or one like it. Raises OSError."""
 
 
 class NotTranscribed(Exception):
@@ -57,15 +61,15 @@ class AttachmentDownloader:
         self._sleep = sleep
         self._failing_since: dict[str, float] = {}  # since when a platform has given nothing
 
-    async def settle(self, file: Attachment, inbox: Path) -> tuple[Attachment, str]:
-        """Returns the file with its path, or marked as gone, and a line for the model. Never raises."""
+    async def settle(self, file: Attachment, save: Save) -> tuple[Attachment, str]:
+        """Returns the file with its path, or marked as gone, and a line for the model. Raises only what `save` raises beside OSError."""
         name, limit = safe_name(file.name or "file"), self._limit()
         if file.size is not None and file.size > limit:
             line = say("limits.file_too_big", name=name, size=size_text(file.size), limit=size_text(limit))
             return replace(file, gone=True), f"[{line}]"
         try:
             data, mime = await self._fetch(file, limit)
-            path = await asyncio.to_thread(save_file, inbox, name, data)
+            path = await save(name, data)
         except NotFetched as error:
             log.warning("media.not_fetched", name=name, error=str(error))
             return replace(file, address="", gone=True), f"[file {name} is not there: {error}]"

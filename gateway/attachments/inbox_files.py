@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from sessions.files import numbered
+
 _UNSAFE = re.compile(r"[^\w.() -]+")
 _NOT_MIME = re.compile(r"[^\w.+/-]+")
 _NAME_BYTES = 200
@@ -33,9 +35,7 @@ def save_file(inbox: Path, name: str, data: bytes | Iterable[bytes]) -> Path:
     """Saves the data, or its pieces, with mode 0600. Raises OSError. Blocks."""
     make_room(inbox)
     wanted = safe_name(name)
-    stem, dot, ending = wanted.rpartition(".")
-    for number in range(1, 10_000):
-        path = inbox / (wanted if number == 1 else f"{stem or ending} ({number}){dot}{ending if stem else ''}")
+    for path in numbered(inbox / wanted):
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:

@@ -29,7 +29,7 @@ def enclosed(file: Path, caption: str, outgoing: Path, call_key: str) -> Content
     size = file.stat().st_size
     if not 0 < size <= MAX_BYTES:
         raise NotSendable(f"{file.name} has {size:,} bytes; 1 to {MAX_BYTES:,} can be sent")
-    folder = outgoing / _folder(f"{outbox.FILE}{call_key}")
+    folder = outgoing / folder_of(f"{outbox.FILE}{call_key}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     copy, part = folder / file.name, folder / ".part"
     if not copy.exists():  # a part is never sent: it gets its name when it is whole
@@ -44,7 +44,7 @@ def enclosed(file: Path, caption: str, outgoing: Path, call_key: str) -> Content
 
 def recording(outgoing: Path, dedup_key: str) -> Path:
     """Returns where the message with this key lies when it is said aloud."""
-    return outgoing / _folder(dedup_key) / "answer.ogg"
+    return outgoing / folder_of(dedup_key) / "answer.ogg"
 
 
 def keep_recording(path: Path, data: bytes) -> None:
@@ -56,7 +56,7 @@ def keep_recording(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def _folder(dedup_key: str) -> str:
+def folder_of(dedup_key: str) -> str:
     return hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
 
 
@@ -75,7 +75,7 @@ def send(conn: Connection, run_id: str, call_key: str, body: Content, now: int) 
 
 def prune(outgoing: Path, unsent: Collection[str], before: float) -> None:
     """Deletes copies older than `before` (in seconds) that no message waits for. `unsent`: the keys of those that wait. Blocks."""
-    waiting = {_folder(key) for key in unsent}
+    waiting = {folder_of(key) for key in unsent}
     # The age spares copies whose message is not in the outbox yet.
     for folder in outgoing.iterdir() if outgoing.is_dir() else ():
         if folder.name not in waiting and folder.stat().st_mtime < before:

@@ -89,7 +89,7 @@ class RowSender:
                 text = content[WITHOUT_VOICE]
                 return SentRow(message_id="") if text is None else await self.send(row, text, draft)
         if "path" in content and "filename" in content:  # a file, see `adapters.base.read_file`
-            await asyncio.to_thread(self._require_outgoing, Path(content["path"]))
+            content = {**content, "path": await self._outgoing(content["path"])}
         if draft is not None and isinstance(self._adapter, ShowsDrafts):
             receipt = await self._adapter.finish_draft(address, draft, content)
             if receipt is None:
@@ -102,10 +102,16 @@ class RowSender:
             receipt = await self._adapter.send(address, content)
         return SentRow(message_id=receipt.message_id)
 
-    def _require_outgoing(self, file: Path) -> None:
-        """Raises Undeliverable for a file that no tool has put there: a restored database may hold rows of anybody."""
-        if not file.resolve().is_relative_to(self.app.outgoing.resolve()):
-            raise Undeliverable(f"The file {file.name} is not among those that the agent has sent.")
+    async def _outgoing(self, stored: str) -> str:
+        """Returns where the file is here. Raises Undeliverable for one that no tool has put there: a restored database may hold rows of anybody."""
+        path = stored if self.app.files is None else (await self.app.files.local([stored]))[stored]
+
+        def is_ours() -> bool:
+            return Path(path).resolve().is_relative_to(self.app.outgoing.resolve())
+
+        if not await asyncio.to_thread(is_ours):
+            raise Undeliverable(f"The file {Path(path).name} is not among those that the agent has sent.")
+        return path
 
     async def _edit(self, card: CardEdit, address: Address) -> SentRow:
         """Edits a card that is closed. A card that is gone or cannot be edited is left as it is."""

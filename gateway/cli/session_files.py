@@ -141,7 +141,7 @@ def _leave_out_files(session: ImportedSession, home: Path) -> None:
     """Marks the files of other places as gone: the model would be shown whatever a stranger's file names."""
     if not any(message.attachments for message in session.messages):
         return
-    from gateway.home import folder_name
+    from sessions.files import folder_name
 
     own = (home / "workspace" / folder_name(SessionKey.parse(session.session_key).namespace)).resolve()
     for message in session.messages:

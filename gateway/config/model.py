@@ -18,6 +18,7 @@ from gateway.agent.tools import BUILT, WITH_SETTINGS, of_other_packages
 from gateway.config.sections import (
     ApiSection,
     DatabaseSection,
+    FilesSection,
     Hour,
     LimitsSection,
     LogSection,
@@ -194,6 +195,8 @@ class Config(Section):
     """Who may do what, for teams. Empty: everybody who has access may approve, too."""
     database: DatabaseSection = DatabaseSection()
     """Where sessions are kept."""
+    files: FilesSection = FilesSection()
+    """Where files are kept, for teams."""
     memory: MemorySection = MemorySection()
     """What is remembered."""
     limits: LimitsSection = LimitsSection()

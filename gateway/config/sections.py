@@ -232,6 +232,13 @@ class RetentionSection(Section):
     """What `hermes audit` lists."""
 
 
+class FilesSection(Section):
+    """Where the files of the agent, received files and skills are, for several gateways on one PostgreSQL. With SQLite they are in the home."""
+
+    store: Literal["database", "folder"] = "database"
+    """database: in PostgreSQL too, so that each home gets what it needs. folder: in the home alone, where all homes are one shared folder."""
+
+
 class LogSection(Section):
     """What is written down about the gateway's own work. Message texts and secrets never are."""
 

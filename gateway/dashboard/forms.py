@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hmac import compare_digest
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -14,6 +15,7 @@ from sqlalchemy import Connection
 
 from gateway.api.http.errors import ApiError, invalid, too_large
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
+from gateway.attachments.shared_files import remove_received, save_received
 from gateway.dashboard.doctor import examine
 from gateway.dashboard.server import COOKIE, ROOT, Answer, Visit
 from gateway.texts import say
@@ -126,13 +128,8 @@ async def _store(visit: Visit, sent: Sent, ns: str, write: Callable[[Connection,
     try:
         return await visit.app.database.write(write, message)
     except BaseException:
-        await asyncio.to_thread(_remove, message)
+        await remove_received(visit.app, ns, [Path(file.path) for file in message.attachments])
         raise
-
-
-def _remove(message: Message) -> None:
-    for file in message.attachments:
-        Path(file.path or "").unlink(missing_ok=True)
 
 
 async def _saved(visit: Visit, sent: Sent, ns: str) -> Message:
@@ -145,7 +142,7 @@ async def _saved(visit: Visit, sent: Sent, ns: str) -> Message:
     folder, files, lines = visit.app.workspace(ns) / INBOX, list[Attachment](), [text] if text else []
     for name, promised, data in sent.files:
         mime = detect_type(data[:256]) or promised
-        path = await asyncio.to_thread(save_file, folder, name, data)
+        path = await save_received(visit.app, ns, partial(save_file, folder, name, data))
         kind = AttachmentKind.IMAGE if mime in _PICTURES else AttachmentKind.FILE
         files.append(Attachment(kind=kind, name=path.name, mime=mime, size=len(data), path=str(path)))
         if kind is not AttachmentKind.IMAGE:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
@@ -34,6 +35,9 @@ from sessions.records import Message, Role, Run, RunKind, Session, Source
 from sessions.runs import farewells
 from sessions.search import message_index
 from sessions.search.message_index import FoundMessage
+
+if TYPE_CHECKING:
+    from gateway.attachments.shared_files import SharedFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,19 +100,34 @@ _KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 async def parts_to_show(
-    history: Sequence[Message], run_id: str, *, every: bool, workspaces: Path
+    history: Sequence[Message],
+    run_id: str,
+    *,
+    every: bool,
+    workspaces: Path,
+    shared: "SharedFiles | None" = None,
 ) -> Mapping[int, Sequence[JSON]]:
     """Returns the pictures and files that the model is shown, by message. `every`: all of the new ones, however many and large. A file that
-    does not lie below `workspaces` is not read, whoever has written its path.
+    does not lie below `workspaces` is not read, whoever has written its path. `shared`: brings those that others have stored.
     """
     root = await asyncio.to_thread(workspaces.resolve)
     with_parts = [message for message in history if message.attachments]
     new = [message for message in with_parts if message.run_id == run_id]
     earlier = [message for message in with_parts if message.run_id != run_id][-EARLIER:]
+    if shared is not None and with_parts:
+        looked_at = earlier + (new if every else new[-NEW:])
+        stored = {file.path for message in looked_at for file in message.attachments if file.path}
+        local = await shared.local(stored) if stored else {}
+        new, earlier = ([_placed(message, local) for message in some] for some in (new, earlier))
     shown = {message.id: (await _parts_of(message, root))[:EARLIER] for message in earlier}
     if every:
         return shown | {message.id: await _parts_of(message, root, whole=True) for message in new}
     return shown | {message.id: (await _parts_of(message, root))[:NEW] for message in new[-NEW:]}
+
+
+def _placed(message: Message, local: Mapping[str, str]) -> Message:
+    files = tuple(replace(file, path=local.get(file.path, file.path)) for file in message.attachments)
+    return replace(message, attachments=files)
 
 
 async def _parts_of(message: Message, root: Path, *, whole: bool = False) -> Sequence[JSON]:
@@ -192,7 +211,9 @@ class Requests:
         await self.app.model.learn_window(wanted)  # before anything is measured against it
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
-        shown = await parts_to_show(seen.history, self._run_id, every=exact, workspaces=self.app.workspaces)
+        shown = await parts_to_show(
+            seen.history, self._run_id, every=exact, workspaces=self.app.workspaces, shared=self.app.files
+        )
         material = Material(
             system_prompt=profile.system_prompt,
             gateway_blocks=lambda tools: gateway_blocks(
@@ -324,6 +345,8 @@ class Requests:
 
     async def _skills(self, ns: str) -> Sequence[str]:
         """Returns the saved skills. Looks into the folder in a thread only where there is one."""
+        if self.app.files is not None:
+            await self.app.files.bring_skills()
         folder = self.app.skills
         return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
@@ -15,7 +16,8 @@ from gateway.agent.models.stream_reader import is_written, new_call_id
 from gateway.agent.profile import AgentProfile, profile_of
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, is_allowed, same_arguments
 from gateway.agent.window import window_of
-from gateway.attachments.inbox_files import INBOX
+from gateway.attachments.inbox_files import INBOX, save_file
+from gateway.attachments.shared_files import save_received
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.farewell import as_farewell, limits_of, next_try
@@ -265,7 +267,12 @@ class ActiveRun:
         ]
         if not waiting:
             return
-        inbox = self.app.workspace(seen.session.ns) / INBOX
+        ns = seen.session.ns
+        inbox = self.app.workspace(ns) / INBOX
+
+        async def save(name: str, data: bytes) -> Path:
+            return await save_received(self.app, ns, lambda: save_file(inbox, name, data))
+
         for message in waiting:
             settled: list[tuple[Attachment, str]] = []
             for file in message.attachments:
@@ -274,7 +281,7 @@ class ActiveRun:
                 elif attachments is None:
                     settled.append((replace(file, gone=True), ""))
                 else:
-                    settled.append(await attachments.settle(file, inbox))
+                    settled.append(await attachments.settle(file, save))
             content = "\n".join(
                 part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
             )
@@ -423,6 +430,9 @@ class ActiveRun:
             and (refusal := await self._approval(call, arguments, shown)) is not APPROVED
         ):
             return refusal
+        files = self.app.files if tool.folder else None
+        if files is not None:
+            await self._database.until_available(partial(files.bring, tool.folder, self._snapshot.session.ns))
         # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
             await self._database.write(runs.tool_started, self._now(), call.id, self.app.clock())
@@ -433,6 +443,9 @@ class ActiveRun:
         seconds = time.monotonic() - began
         self.app.metrics.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
         log.debug("tool.finished", run_id=self.claimed.id, tool=tool.name, seconds=round(seconds, 3))
+        if files is not None:  # before its result is stored: what counts as done is not lost with this process
+            keep = partial(files.keep, tool.folder, self._snapshot.session.ns, self._now(), self.app.clock())
+            await self._database.until_available(keep)
         self._publish("tool_done", tool.name)
         if isinstance(outcome, HumanQuestion):
             card = question_card(outcome.question, outcome.options)
@@ -527,6 +540,7 @@ class ActiveRun:
             job_limits=self.app.job_limits(),
             web=self.app.web,
             processes=self.app.processes,
+            files=self.app.files,
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:

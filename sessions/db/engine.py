@@ -355,12 +355,13 @@ class WaitingDatabase(ReadsAndWrites):
         self._waits = waits
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._until_available(lambda: self._database.write(work, *args, **kwargs))
+        return await self.until_available(lambda: self._database.write(work, *args, **kwargs))
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._until_available(lambda: self._database.read(work, *args, **kwargs))
+        return await self.until_available(lambda: self._database.read(work, *args, **kwargs))
 
-    async def _until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The same for anything that may be repeated."""
         for pause in chain(_PAUSES, repeat(_LONGEST_PAUSE)):
             try:
                 return await call()

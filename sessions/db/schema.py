@@ -35,7 +35,7 @@ from sessions.records import (
 OLDEST = "0011"
 """The migration that makes everything in an empty database. A database from before it is refused."""
 
-HEAD = "0021"
+HEAD = "0022"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -543,6 +543,26 @@ message_search = Table(  # PostgreSQL only: its tsvector columns are added by th
     Column("message_id", BigInteger, primary_key=True),
     Column("ns", Text, nullable=False),
 )
+
+# --- files -----------------------------------------------------------------------------------------------------------------
+
+workspace_files = Table(
+    "workspace_files",
+    metadata,
+    row_id(),
+    Column("ns", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("mtime", BigInteger, nullable=False),
+    Column("executable", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    UniqueConstraint("ns", "path"),
+    Index("workspace_files_newest", "ns", "id"),
+    sqlite_autoincrement=True,
+)
+"""PostgreSQL only: what several homes share. `ns`: the folder of a namespace in `workspace/`, or another one: see `workspace_files.py`. A file that
+is changed gets a new `id`."""
 
 # --- the processes that work on one database -----------------------------------------------------------------------------
 

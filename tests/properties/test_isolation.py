@@ -17,12 +17,12 @@ from gateway.agent.memory.fold import fold_request
 from gateway.agent.profile import profile_of
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox, ToolContext
-from gateway.home import folder_name
 from gateway.runs.request import Requests, take_snapshot
 from sessions import memory, runs, store
 from sessions.db import Database
 from sessions.db.schema import messages
 from sessions.export import conversations, export_session
+from sessions.files import folder_name
 from sessions.keys import SessionKey
 from sessions.memory import NewObservation, vectors
 from sessions.memory.vectors import QueryVector

@@ -18,5 +18,10 @@ async def ask_human(place: ToolContext, arguments: AskHumanArguments) -> HumanQu
 
 
 TOOL = Tool(
-    name="ask_human", arguments=AskHumanArguments, function=ask_human, idempotent=True, harmless=frozenset({""})
+    name="ask_human",
+    arguments=AskHumanArguments,
+    function=ask_human,
+    idempotent=True,
+    harmless=frozenset({""}),
+    folder="",
 )

@@ -60,6 +60,8 @@ async def _send(place: ToolContext, path: str, words: str) -> str:
         body = await asyncio.to_thread(enclosed, file, words, place.outgoing, place.idem_key)
     except NotSendable as error:
         raise ToolError(str(error)) from error
+    if place.files is not None:
+        await place.files.put(Path(body.attachments[0].path))
     if not await place.database.write(send, place.run_id, place.idem_key, body, place.clock()):
         raise ToolError(f"this conversation is in no chat that takes files; tell where it is instead: {path}")
     return f"{path} is on its way into the chat."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, model_validator
 
@@ -76,6 +76,7 @@ class McpTool(Tool):
 
     offered: JSON = field(hash=False)
     idempotent: bool = False
+    folder: Literal["workspace", "skills", ""] = ""
     timeout: float = CALL_SECONDS + 4 * _COMES_UP_SECONDS
 
     @property

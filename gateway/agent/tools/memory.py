@@ -106,5 +106,10 @@ def _number(text: str | int | None) -> int:
 
 
 TOOL = Tool(
-    name="memory", arguments=MemoryArguments, function=memory, idempotent=True, harmless=frozenset({"save", "list"})
+    name="memory",
+    arguments=MemoryArguments,
+    function=memory,
+    idempotent=True,
+    harmless=frozenset({"save", "list"}),
+    folder="",
 )

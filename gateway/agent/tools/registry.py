@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -27,6 +27,7 @@ from sessions.records import CallOptions, Session
 if TYPE_CHECKING:
     from gateway.agent.tools.process import Processes
     from gateway.agent.tools.web import Web
+    from gateway.attachments.shared_files import SharedFiles
 
 
 class Arguments(BaseModel):
@@ -61,7 +62,8 @@ class ToolError(Exception):
 class ToolContext:
     """Where a tool works: whose memory, which files, where copies wait for being sent, and the key under which a repeated call is
     recognised. `who`: whose message it works on, as the audit names people. `summarise`: asks the fast model what lines say about a question; it raises ModelError. `embed`: see
-    `Embeddings.of_query`. `web` and `processes`: None where nothing is fetched, or no command can be run."""
+    `Embeddings.of_query`. `web` and `processes`: None where nothing is fetched, or no command can be run. `files`: what shares files with the rest of a team; None
+    where there is none."""
 
     session: Session
     database: ReadsAndWrites
@@ -78,6 +80,7 @@ class ToolContext:
     job_limits: JobLimits = field(default_factory=JobLimits)
     web: "Web | None" = None
     processes: "Processes | None" = None
+    files: "SharedFiles | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ class Tool:
     tool without actions. Another one asks a person too where the model wrote the call into its text, which may be a quotation, and
     where everybody present may talk to the agent.
     `shows`: the argument that people see when they are asked; empty: all of them.
+    `folder`: what it reads and changes beside the database, which other gateways of a team have to see; "": nothing.
     """
 
     name: str
@@ -135,6 +139,7 @@ class Tool:
     needs_approval: bool = False
     harmless: frozenset[str] = frozenset()
     shows: str = ""
+    folder: Literal["workspace", "skills", ""] = "workspace"
     timeout: float = 60.0
     output_limit: int = 32_000
 

@@ -113,4 +113,5 @@ TOOL = Tool(
     function=schedule,
     idempotent=True,
     harmless=frozenset({"create", "list", "show"}),
+    folder="",
 )

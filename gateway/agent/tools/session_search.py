@@ -199,5 +199,10 @@ def _who(message: Message) -> str:
 
 
 TOOL = Tool(
-    name="session_search", arguments=SessionSearchArguments, function=session_search, idempotent=True, reads_only=True
+    name="session_search",
+    arguments=SessionSearchArguments,
+    function=session_search,
+    idempotent=True,
+    reads_only=True,
+    folder="",
 )

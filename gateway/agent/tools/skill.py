@@ -117,5 +117,6 @@ TOOL = Tool(
     arguments=SkillArguments,
     function=skill,
     idempotent=True,
+    folder="skills",
     harmless=frozenset({"save", "view", "list"}),
 )

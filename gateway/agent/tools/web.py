@@ -155,5 +155,9 @@ async def _asked(section: WebSection, query: str) -> _SearchAnswer:
         return _SearchAnswer.model_validate_json(bytes(data))
 
 
-FETCH = Tool(name="web_fetch", arguments=WebFetchArguments, function=web_fetch, idempotent=True, reads_only=True)
-SEARCH = Tool(name="web_search", arguments=WebSearchArguments, function=web_search, idempotent=True, reads_only=True)
+FETCH = Tool(
+    name="web_fetch", arguments=WebFetchArguments, function=web_fetch, idempotent=True, reads_only=True, folder=""
+)
+SEARCH = Tool(
+    name="web_search", arguments=WebSearchArguments, function=web_search, idempotent=True, reads_only=True, folder=""
+)

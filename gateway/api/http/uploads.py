@@ -21,6 +21,7 @@ from gateway.api.http.errors import ApiError, invalid, too_large
 from gateway.api.http.parsing import place_of
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.safe_fetch import NotFetched
+from gateway.attachments.shared_files import remove_received, save_received
 from sessions.errors import NotFound
 from sessions.messages import Attachment, AttachmentKind
 
@@ -52,10 +53,10 @@ class StoredUploads:
 
 
 class UploadedFiles:
-    """The files of one request, in the inbox of one workspace."""
+    """The files of one request, in the inbox of the workspace of one namespace."""
 
-    def __init__(self, inbox: Path, call: ApiCall[Any, Any]) -> None:
-        self._inbox = inbox
+    def __init__(self, namespace: str, call: ApiCall[Any, Any]) -> None:
+        self._namespace = namespace
         self._server = call.server
         self._sent: BaseModel = call.body
         self._detached = call.files
@@ -80,7 +81,9 @@ class UploadedFiles:
         # By its first bytes, where they say it: what a file is called, and what is promised about it, may be wrong.
         mime = detect_type(head) or promised or upload.mime or _UNKNOWN
         name = upload.name or f"{secrets.token_hex(4)}{mimetypes.guess_extension(mime) or ''}"
-        path = await asyncio.to_thread(save_file, self._inbox, name, pieces)
+        app = self._server.app
+        inbox = app.workspace(self._namespace) / INBOX
+        path = await save_received(app, self._namespace, lambda: save_file(inbox, name, pieces))
         self._written.append(path)
         kind = AttachmentKind.IMAGE if mime in _PICTURES else AttachmentKind.FILE
         file = Attachment(
@@ -122,15 +125,14 @@ class UploadedFiles:
             file = Attachment(kind=AttachmentKind.FILE, name=name, mime=mime, address=upload.source)
         return replace(file, part=upload.part, detail=upload.detail)
 
-    def remove(self) -> None:
-        for path in self._written:
-            path.unlink(missing_ok=True)
+    async def remove(self) -> None:
+        await remove_received(self._server.app, self._namespace, self._written)
 
 
 @asynccontextmanager
 async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenerator[UploadedFiles]:
     """Saves the files while the message is admitted. When the message is refused, or the block sets `unwanted`, removes them again."""
-    inbox_files = UploadedFiles(call.server.app.workspace(namespace) / INBOX, call)
+    inbox_files = UploadedFiles(namespace, call)
     try:
         yield inbox_files
     except (ApiError, NotFound):  # after any other error the message may be stored all the same, and needs them
@@ -138,7 +140,7 @@ async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenera
         raise
     finally:
         if inbox_files.unwanted:
-            await asyncio.to_thread(inbox_files.remove)
+            await inbox_files.remove()
 
 
 def _name_in(address: str) -> str:

@@ -160,6 +160,8 @@ async def delete_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer
         audit.record(conn, app.clock(), call.key.account, "deployment.deleted", found.id)
 
     await app.database.write(remove)
+    if app.files is not None:
+        await app.files.forget(f"agent:{found.agent}")
     folder = app.workspace(f"agent:{found.agent}")
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     return EndpointAnswer(status=204)

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.home import folder_name
 from gateway.runs.replies import approval_card, closed_card, question_card, reply_body
 from gateway.texts import say
 from sessions.asks import says_yes
+from sessions.files import folder_name
 from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import Content
 from sessions.records import Ask, AskKind, Route
