@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, dialects
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.pool import NullPool, PoolProxiedConnection, QueuePool
 
 from sessions import files
 from sessions.clock import now_ms
@@ -29,6 +30,23 @@ _COMMITS = 64
 _PAGES = 500
 """Given back to the disk in one transaction, so that others can write in between."""
 _WAL_TOO_LONG = 64 * 2**20
+
+
+class BeginningDialect(SQLiteDialect_pysqlite):
+    """Begins each transaction with the statement that the engine was made with. A listener for the engine's event `begin` would do the same, and
+    make every statement dearer by a quarter: with any listener, SQLAlchemy looks for all of them at each statement."""
+
+    supports_statement_cache = True
+
+    def __init__(self, begin: str = "BEGIN", **options: Any) -> None:  # SQLAlchemy finds no names after a star
+        super().__init__(**options)
+        self._begin = begin
+
+    def do_begin(self, dbapi_connection: PoolProxiedConnection) -> None:
+        cast(sqlite3.Connection, dbapi_connection.driver_connection).execute(self._begin)
+
+
+dialects.registry.register("sqlite.hermes", __name__, BeginningDialect.__name__)
 
 
 def _connect(path: Path, *, writes: bool = True) -> sqlite3.Connection:
@@ -63,19 +81,14 @@ def _engine(
             conn.execute(f"PRAGMA {name} = {value}")
         return conn
 
-    engine = create_engine(
-        "sqlite://",
+    return create_engine(
+        "sqlite+hermes://",
         creator=connect,
+        begin=begin,
         poolclass=QueuePool,
         hide_parameters=True,  # messages' texts are among them
         **options,
     )
-
-    @event.listens_for(engine, "begin")
-    def _(conn: Connection) -> None:
-        cast(sqlite3.Connection, conn.connection.driver_connection).execute(begin)
-
-    return engine
 
 
 ALONE_MS = 3_000
