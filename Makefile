@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
 ARGS ?=
 
-.PHONY: run test check package package-test chaos bench clients peers docs pictures lock format clean
+.PHONY: run test check package package-test chaos bench clients compare peers docs pictures lock format clean
 
 run: $(VENV)/.run
 	@$(BIN)/hermes gateway run $(ARGS)
@@ -54,6 +54,10 @@ format: $(VENV)/.dev
 # Client libraries of others, each installed into a cache folder of its own; ARGS names some, else all.
 clients: $(VENV)/.dev
 	@$(BIN)/python -m bench.clients $(ARGS)
+
+# This gateway and its peers in one run; they are installed into a cache folder.
+compare: $(VENV)/.dev
+	@$(BIN)/python -m bench.compare $(ARGS)
 
 # Homes that other programs write themselves, for the tests of the import.
 peers: $(VENV)/.dev

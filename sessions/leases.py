@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 STALLED_SECONDS = 6.0
-"""On PostgreSQL: a worker without a heartbeat for so long counts as dead. It beats every two seconds."""
+"""On PostgreSQL: a worker without a heartbeat for so long counts as dead. It gives one every two seconds."""
 
 
 def _started(pid: int) -> str:

@@ -60,7 +60,7 @@ def move(
     """Copies every row to the database at `new_url`, compares both, and calls `switch`, which makes the configuration name the new one. Empty
     urls stand for the SQLite file of the home. The caller holds the home. Files of the home stay where they are.
 
-    Raises Busy when another process uses one of the databases, Invalid when both are the same one, Unusable and its kin when the new one is not empty
+    Raises Busy when another process uses one of the databases, Invalid when both are the same one, Unusable, or a subclass, when the new one is not empty
     or fails. After an error, as after a kill, the next `open_database` with the url that the configuration names takes back what was begun, or ends it.
     """
     open_database(home, old_url).close()  # of this version's schema, and without what a killed move has left

@@ -1,4 +1,4 @@
-"""Makes other people's words tell whose they are, and shows commands as they are: quotes as Markdown does, marks what looks like a speaker's name."""
+"""Escapes other people's words, so that nobody can write under another name, and commands, so that they are shown exactly as they will run."""
 
 import re
 import unicodedata

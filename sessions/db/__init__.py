@@ -18,7 +18,7 @@ __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
 
 def open_database(home: Path, url: str = "", *, connections: int = 5) -> Database:
-    """The database of this home; `connections` with a server, and two more at times. Raises Unusable and its kin with a sentence for a person, Busy
+    """The database of this home; `connections` with a server, and two more at times. Raises Unusable, or a subclass, with a sentence for a person, Busy
     while the home moves to another database.
     """
     with moves.settled(home, url) as came_to_nothing:
@@ -53,7 +53,7 @@ def _opened(home: Path, url: str, connections: int, came_to_nothing: str) -> Dat
 
 
 def open_to_read(home: Path) -> Database:
-    """SQLite in a home that cannot be written; nothing is made or upgraded. Raises Unusable and its kin."""
+    """SQLite in a home that cannot be written; nothing is made or upgraded. Raises Unusable, or a subclass."""
     from sessions.db.sqlite import SqliteUnwritable
 
     path = home / "state.db"

@@ -52,8 +52,8 @@ Live = list[Any]
 
 
 class Bus:
-    """One thread that sends, receives, and beats. `connect` gives a new connection with autocommit; `on_touched` is called with what other processes
-    have touched, `sync` with a function that returns the server's time, at each beat. None of them may raise or take long.
+    """One thread that sends, receives, and gives the heartbeat. `connect` gives a new connection with autocommit; `on_touched` is called with what other processes
+    have touched, `sync` with a function that returns the server's time, with each heartbeat. None of them may raise or take long.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Bus:
         self.takes_work = False
         """Somebody in this process works on what its commits bring."""
         self.is_alone = False
-        """No other process was there at the last beat, so nothing is told to anybody."""
+        """No other process was there at the last heartbeat, so nothing is told to anybody."""
 
     # --- any thread ---
 

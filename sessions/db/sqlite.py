@@ -120,7 +120,7 @@ def alone(path: Path) -> Generator[Connection]:
 
 @contextlib.contextmanager
 def filled(path: Path) -> Generator[Connection]:
-    """Makes the file anew, and gives a transaction in it; when the block has ended well, it is on the disk. Killed meanwhile, it is worth nothing."""
+    """Creates the file and yields a transaction in it. After the block the file is on disk. A process that is killed meanwhile leaves a file that cannot be used."""
     prepare_file(path)
     engine = _engine(path, "BEGIN", pragmas=_FILLING)
     try:
