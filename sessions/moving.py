@@ -4,7 +4,10 @@ Until `config.yaml` names the new database, the old one is in force; what a kill
 """
 
 import contextlib
+import json
+import re
 import secrets
+import shutil
 import socket
 import sqlite3
 import time
@@ -14,15 +17,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy import Boolean, Column, Connection, Table, select, text
+from sqlalchemy import Boolean, Column, Connection, Table, Text, select, text, type_coerce
 from sqlalchemy.exc import DBAPIError
 
-from sessions import audit, files, meta, workers
+from sessions import audit, files, meta, restored, shared_folders, workers, workspace_files
 from sessions.clock import now_ms
-from sessions.db import is_current, migrate, moves, open_database
-from sessions.db.schema import leases, message_search, metadata, observations
+from sessions.db import Database, is_current, migrate, moves, open_database
+from sessions.db.schema import inbox, leases, message_search, messages, metadata, observations, outbox
 from sessions.db.schema import meta as meta_table
 from sessions.db.schema import workers as workers_table
+from sessions.db.schema import workspace_files as files_table
 from sessions.db.sql import storable
 from sessions.db.sqlite import alone, explain, filled
 from sessions.errors import Busy, Invalid, NewerSchema, Unusable
@@ -33,8 +37,8 @@ Row = tuple[Any, ...]
 Progress = Callable[[str, int, int], None]
 """Called with what goes on, how much of it is done, and how much there is."""
 
-_TABLES = [table for table in metadata.sorted_tables if table not in (leases, workers_table)]
-_PASSING = {*moves.MARKS, "probe"}
+_TABLES = [table for table in metadata.sorted_tables if table not in (leases, workers_table, files_table)]
+_PASSING = {*moves.MARKS, "probe", workspace_files.NAME, workspace_files.FOLDER}
 """Keys of `meta` that say something about one database, not about the home."""
 _ROWS = 5_000
 ANYBODY_SECONDS = 3.0
@@ -44,9 +48,11 @@ _LOCK = 0x4D4F5645
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedHome:
-    """`kept`: the SQLite file under its new name; None when the old database is on a server."""
+    """`files`: how many of the agent, received ones and skills have moved. `kept`: the SQLite file under its new name; None when the old database
+    is on a server."""
 
     counts: dict[str, int]
+    files: int
     kept: Path | None
 
 
@@ -55,20 +61,32 @@ class NotTheSame(Unusable):
 
 
 def move(
-    home: Path, old_url: str, new_url: str, *, who: str, switch: Callable[[], None], progress: Progress
+    home: Path,
+    old_url: str,
+    new_url: str,
+    *,
+    who: str,
+    switch: Callable[[], None],
+    progress: Progress,
+    shares_files: bool = True,
 ) -> MovedHome:
     """Copies every row to the database at `new_url`, compares both, and calls `switch`, which makes the configuration name the new one. Empty
-    urls stand for the SQLite file of the home. The caller holds the home. Files of the home stay where they are.
+    urls stand for the SQLite file of the home. The caller holds the home. `shares_files`: on a server the files of the home are in the database,
+    so they are moved there, and from there into the home; else they stay where they are.
 
     Raises Busy when another process uses one of the databases, Invalid when both are the same one, Unusable, or a subclass, when the new one is not empty
     or fails. After an error, as after a kill, the next `open_database` with the url that the configuration names takes back what was begun, or ends it.
     """
-    open_database(home, old_url).close()  # of this version's schema, and without what a killed move has left
+    with contextlib.closing(open_database(home, old_url)) as database:
+        # It is of this version's schema now, and without what a killed move has left.
+        if old_url and shares_files:
+            _bring_files(home, database, progress)
     this = moves.Move(token=secrets.token_hex(8), to=moves.digest_of(new_url), leaves_file=not old_url)
     with moves.going_on(home, this):
         with _source(home, old_url) as source:
             with _target(home, new_url, source) as target:
                 counts = _copied(source, target, progress)
+                moved = _move_files(home, source, target, progress) if shares_files else 0
                 _record(target, home, this.token, who, old_url, new_url)
             if old_url:
                 moves.mark_moved(source, this.token, place(new_url, home))
@@ -76,9 +94,10 @@ def move(
             (home / moves.BUILT).rename(home / "state.db")
             files.sync_folder(home)
         switch()
+        shutil.rmtree(home / shared_folders.NOTES, ignore_errors=True)  # what they say is about the old database
         kept = None if old_url else moves.put_aside(home)
     open_database(home, new_url).close()
-    return MovedHome(counts=counts, kept=kept)
+    return MovedHome(counts=counts, files=moved, kept=kept)
 
 
 def place(url: str, home: Path) -> str:
@@ -207,7 +226,7 @@ def _empty(conn: Connection) -> None:
     if moves.ARRIVING not in marks:
         if moves.MOVED in marks:
             raise Unusable(f"{moves.moved_away(marks[moves.MOVED])} To move here, name an empty database.")
-        for table in _TABLES:
+        for table in (*_TABLES, files_table):
             if table is not meta_table and conn.execute(select(text("1")).select_from(table).limit(1)).first():
                 raise Unusable(
                     f"The database at {place(str(conn.engine.url), Path())} is not empty: {table.name} has rows. Name an empty one (createdb)."
@@ -326,6 +345,73 @@ def _writing(conn: Connection, table: Table) -> Generator[Callable[[list[Row]], 
                 copy.write_row(row)  # PostgreSQL reads 0 and 1 as switches
 
         yield write
+
+
+# --- the files ---------------------------------------------------------------------------------------------------------------
+
+
+def _bring_files(home: Path, database: Database, progress: Progress) -> None:
+    """Makes the home and the server's database have the same files, so that only what is the same has to be compared later."""
+    folders = shared_folders.SharedFolders(home, database)
+    names = sorted({*database.read_now(workspace_files.states), *folders.known(), workspace_files.SKILLS})
+    for done, ns in enumerate(names, 1):
+        if ns == workspace_files.OUTGOING:
+            waiting = database.read_now(workspace_files.listing, ns)
+            folders.bring([folders.folder(ns) / path for path in waiting])
+        else:
+            folders.sync(ns)
+        progress("Bringing files", done, len(names))
+
+
+def _move_files(home: Path, source: Connection, target: Connection, progress: Progress) -> int:
+    """Copies the files into the target's table, or compares those of the home with the source's. Returns how many. Raises NotTheSame."""
+    expected: dict[tuple[str, str], str] = {}
+    if source.dialect.name == "sqlite":
+        found = list(shared_folders.everything(home))
+        for done, (ns, path) in enumerate(found, 1):
+            if (file := shared_folders.read_file(shared_folders.folder_of(home, ns), path)) is not None:
+                workspace_files.add(target, ns, file)
+                expected[ns, path] = file.sha256
+            progress("Copying files", done, len(found))
+    else:
+        expected = workspace_files.digests(source)
+        for done, (ns, path) in enumerate(expected if target.dialect.name != "sqlite" else (), 1):
+            file = workspace_files.whole(source, ns, path)
+            workspace_files.add(target, ns, file)
+            progress("Copying files", done, len(expected))
+    if target.dialect.name != "sqlite":
+        there = workspace_files.digests(target, anew=True)
+    else:
+        there = {key: _digest_here(home, *key) for key in expected}
+        _place_files(home, target)
+    if there != expected:
+        differing = sorted(f"{ns}/{path}" for ns, path in expected if there.get((ns, path)) != expected[ns, path])
+        raise NotTheSame(
+            f"{len(differing)} files are not the same on both sides, such as {differing[:1]}: nothing was moved. Try again."
+        )
+    return len(expected)
+
+
+def _digest_here(home: Path, ns: str, path: str) -> str:
+    file = shared_folders.read_file(shared_folders.folder_of(home, ns), path)
+    return "" if file is None else file.sha256
+
+
+_PLACE = re.compile(r'"path": ?("(?:[^"\\]|\\.)*")')
+
+
+def _place_files(home: Path, target: Connection) -> None:
+    """Lets stored messages name their files in this home; another one of the team may have stored them."""
+    homes = set[Path]()
+    for column in (messages.c.attachments, inbox.c.body, outbox.c.body):
+        written = type_coerce(column, Text)
+        for body in target.scalars(select(written).where(written.contains('"path"', autoescape=True))):
+            for place_ in map(json.loads, _PLACE.findall(body)):
+                here = shared_folders.local(home, place_)
+                if here != Path(place_):
+                    homes.add(Path(place_.removesuffix(str(here.relative_to(home)))))
+    for other in homes:
+        restored.rename_home(target, other, home)
 
 
 _NUMBERED = [table.name for table in _TABLES if table.dialect_options["sqlite"].get("autoincrement")]

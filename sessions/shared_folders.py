@@ -91,7 +91,7 @@ class SharedFolders:
         return self._home / NOTES / self._database.write_now(table.name_of_database)
 
     def folder(self, ns: str) -> Path:
-        return self._home / ns if ns in {SKILLS, OUTGOING} else self._home / "workspace" / ns
+        return folder_of(self._home, ns)
 
     def known(self) -> list[str]:
         """Returns the namespaces of which this home has files."""
@@ -101,16 +101,6 @@ class SharedFolders:
         """Returns those of them that others have changed since this home has looked."""
         states = self._database.read_now(table.states)
         return [ns for ns in self.known() if _load(self._notes / f"{ns}.json").state != states.get(ns, (0, 0))]
-
-    def local(self, stored: str) -> Path:
-        """Returns where a file lies here that another home may have stored: below the home it has the same place everywhere."""
-        path = Path(stored)
-        if ".." in path.parts:
-            return path
-        for depth, name in ((4, "workspace"), (3, OUTGOING)):
-            if len(path.parts) > depth and path.parts[-depth] == name:
-                return self._home.joinpath(*path.parts[-depth:])
-        return path
 
     # --- both ways ---
 
@@ -245,6 +235,15 @@ class SharedFolders:
             store(batch, gone)
         return left
 
+    def stored(self) -> set[Path]:
+        """Makes both sides the same, and returns the files of the home that the table has."""
+        found = set[Path]()
+        for ns in sorted({ns for ns, _ in everything(self._home)} - {OUTGOING}):
+            self.sync(ns)
+            with self._locked(ns) as (folder, known):
+                found |= {folder / path for path in known.files}
+        return found
+
     # --- single files ---
 
     def receive(self, ns: str, save: Callable[[], Path]) -> Path:
@@ -284,8 +283,8 @@ class SharedFolders:
     def put(self, place: Path) -> None:
         """Stores a file that waits for being sent, once."""
         path = place.relative_to(self.folder(OUTGOING)).as_posix()
-        if (read := _read(self.folder(OUTGOING), path)) is not None:
-            self._database.write_now(table.add, OUTGOING, read[0])
+        if (file := read_file(self.folder(OUTGOING), path)) is not None:
+            self._database.write_now(table.add, OUTGOING, file)
 
     def bring(self, places: Collection[Path]) -> None:
         """Brings those of these files that are stored and not here."""
@@ -360,6 +359,31 @@ def require_same_folder(home: Path, database: Access) -> None:
         )
 
 
+def folder_of(home: Path, ns: str) -> Path:
+    return home / ns if ns in {SKILLS, OUTGOING} else home / "workspace" / ns
+
+
+def local(home: Path, stored: str) -> Path:
+    """Returns where a file lies in this home that another one may have stored: below the home it has the same place everywhere."""
+    path = Path(stored)
+    if ".." in path.parts:
+        return path
+    for depth, name in ((4, "workspace"), (3, OUTGOING)):
+        if len(path.parts) > depth and path.parts[-depth] == name:
+            return home.joinpath(*path.parts[-depth:])
+    return path
+
+
+def everything(home: Path) -> Iterator[tuple[str, str]]:
+    """Yields the namespace and path of each file that a team shares. What was received counts whatever its size."""
+    workspaces = home / "workspace"
+    names = [place.name for place in sorted(workspaces.iterdir()) if place.is_dir()] if workspaces.is_dir() else []
+    for ns in (*names, SKILLS, OUTGOING):
+        for path, seen in _walk(folder_of(home, ns)):
+            if seen.st_size <= MAX_BYTES or path.startswith("inbox/"):
+                yield ns, path
+
+
 # --- files ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -418,6 +442,11 @@ def _digest(file: Path) -> str | None:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError:
         return None
+
+
+def read_file(folder: Path, path: str) -> NewFile | None:
+    read = _read(folder, path)
+    return None if read is None else read[0]
 
 
 def _read(folder: Path, path: str) -> tuple[NewFile, Stamp | None] | None:

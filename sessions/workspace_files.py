@@ -98,6 +98,18 @@ def data(conn: Connection, file_id: int) -> bytes | None:
     return None if found is None else bytes(found)
 
 
+def digests(conn: Connection, *, anew: bool = False) -> dict[tuple[str, str], str]:
+    """Returns the digest of each file by namespace and path. `anew`: made of the contents, by PostgreSQL."""
+    digest = func.encode(func.sha256(table.c.data), "hex") if anew else table.c.sha256
+    return {(ns, path): found for ns, path, found in conn.execute(select(table.c.ns, table.c.path, digest))}
+
+
+def whole(conn: Connection, ns: str, path: str) -> NewFile:
+    """Returns a file that is there, with its contents."""
+    query = select(*_ABOUT, table.c.data).where(table.c.ns == ns, table.c.path == path)
+    return NewFile(**conn.execute(query).mappings().one())
+
+
 def change(
     conn: Connection, ns: str, put: Sequence[NewFile], gone: Mapping[str, str], *, guard: Guard | None = None
 ) -> tuple[State, State]:

@@ -19,7 +19,7 @@ from sessions.errors import DatabaseUnavailable, StateError
 from sessions.files import folder_name
 from sessions.records import Run
 from sessions.runs.journal import check_fence
-from sessions.shared_folders import SharedFolders
+from sessions.shared_folders import SharedFolders, local
 from sessions.topics import Topic, Touch, ids_of
 from sessions.workspace_files import OUTGOING, SKILLS
 
@@ -110,7 +110,7 @@ class SharedFiles:
 
     async def local(self, stored: Collection[str]) -> dict[str, str]:
         """Returns where these files are here, whoever stored them. Brings those that are not."""
-        places = {each: self._folders.local(each) for each in stored}
+        places = {each: local(self.app.home, each) for each in stored}
         with self._logged("inbox"):
             await self._do(self._folders.bring, list(places.values()))
         return {each: str(place) for each, place in places.items()}

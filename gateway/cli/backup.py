@@ -8,8 +8,8 @@ import sqlite3
 import sys
 import tarfile
 import tempfile
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -18,9 +18,10 @@ from typing import Any
 import click
 
 from gateway.cli.base import Cli, operator, pass_cli
-from gateway.cli.database_access import DATABASE, opened
+from gateway.cli.database_access import DATABASE, opened, shares_files
 from gateway.cli.output import Failed, Wrong
-from gateway.config.sources import database_url
+from gateway.config.problems import BadConfig
+from gateway.config.sources import Sources, database_url
 from gateway.home import check_home, is_used
 from gateway.texts import counted
 from sessions import audit, meta
@@ -28,6 +29,7 @@ from sessions.clock import iso, now_ms
 from sessions.db import open_database
 from sessions.db.moves import without_password
 from sessions.restored import hold_back, rename_home
+from sessions.shared_folders import SharedFolders
 
 MANIFEST = "backup.json"
 MOST_BYTES, MOST_FILES = 2**30, 100_000
@@ -55,19 +57,30 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
         raise Wrong(f"A backup is a .tar or a .tar.gz. Name the file so, such as {file.with_suffix('.tar.gz')}.")
     _may_replace(file, yes=yes)
     began = now_ms()
+    stored = _stored_files(cli) if on_server else set[Path]()
     # In the folder of FILE, so that the last step is a rename on the same disk: an old backup is replaced whole or not at all.
     with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".hermes-backup-") as folder:
         made = Path(folder) / "backup"
         with _written(made, packed=file.name.endswith(("gz", "tgz"))) as archive:
-            found = _save(cli.home, archive, Path(folder), on_server=on_server, at=began)
+            found = _save(cli.home, archive, Path(folder), on_server=on_server, stored=stored, at=began)
         made.replace(file)
     with opened(cli) as database:
         database.write_now(meta.put, meta.LAST_BACKUP, str(began))
     click.echo(f"Saved {counted(found, 'file')} of {cli.home} in {file} ({file.stat().st_size / 2**20:.1f} MB).")
     click.echo("It holds your keys and everything that was said: keep it private.")
     if on_server:
-        click.echo("The sessions are in PostgreSQL and not in this file. Save them, too:")
+        what = "sessions, the agent's files and skills" if stored else "sessions"
+        click.echo(f"The {what} are in PostgreSQL and not in this file. Save them, too:")
         click.echo(f"pg_dump --format=custom --file=hermes.dump '{without_password(url)}'")
+
+
+def _stored_files(cli: Cli) -> set[Path]:
+    """Returns the files that the database of the team has. They are not saved: put back later, they would pass for changes."""
+    with suppress(BadConfig):
+        if shares_files(Sources.of(cli.home, cli.environ)):
+            with opened(cli) as database:
+                return SharedFolders(cli.home, database).stored()
+    return set()
 
 
 def _may_replace(file: Path, *, yes: bool) -> None:
@@ -92,14 +105,17 @@ def _written(path: Path, *, packed: bool) -> Generator[tarfile.TarFile]:
         os.fsync(handle.fileno())
 
 
-def _save(home: Path, archive: tarfile.TarFile, folder: Path, *, on_server: bool, at: int) -> int:
+def _save(
+    home: Path, archive: tarfile.TarFile, folder: Path, *, on_server: bool, stored: Collection[Path], at: int
+) -> int:
     program = {"program": "hermes-gateway", "version": version("hermes-gateway")}
     facts = {**program, "created_at": iso(at), "home": str(home.resolve())}
     text = json.dumps(facts).encode()
     entry = tarfile.TarInfo(MANIFEST)
     entry.size, entry.mode, entry.mtime = len(text), 0o600, int(now_ms() / 1000)
     archive.addfile(entry, io.BytesIO(text))
-    size = sum(path.stat().st_size for path in _files(home, (*_BEFORE, DATABASE, *_AFTER)) if path.exists())
+    saved = (path for path in _files(home, (*_BEFORE, DATABASE, *_AFTER)) if path not in stored)
+    size = sum(path.stat().st_size for path in saved if path.exists())
     count = 0
     with click.progressbar(length=max(1, size), label="Saving", file=sys.stderr) as progress:
         for path in _files(home, _BEFORE):
@@ -110,7 +126,7 @@ def _save(home: Path, archive: tarfile.TarFile, folder: Path, *, on_server: bool
             archive.add(snapshot, DATABASE)
             progress.update(snapshot.stat().st_size)
             count += 1
-        for path in _files(home, _AFTER):
+        for path in (path for path in _files(home, _AFTER) if path not in stored):
             count += _add(archive, home, path, progress)
     return count
 

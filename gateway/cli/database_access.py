@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from sqlalchemy import Connection
 
 from gateway.cli.base import Cli
-from gateway.config.sources import database_url
+from gateway.config.sources import Sources, database_url
 from gateway.home import BadHome, check_home, prepare_home, resolve_home
 from sessions import store
 from sessions.db import Database, open_database, open_to_read
@@ -27,6 +27,13 @@ def opened(cli: Cli) -> Generator[Database]:
         yield database
     finally:
         database.close()
+
+
+def shares_files(sources: Sources) -> bool:
+    """Returns whether the database of a team has the files of the homes, too. Raises BadConfig."""
+    from gateway.config.reading import read
+
+    return read(sources).config.files.store == "database"
 
 
 @contextmanager

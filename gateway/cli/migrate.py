@@ -6,6 +6,7 @@ from contextlib import suppress
 import click
 
 from gateway.cli.base import Cli, operator, pass_cli
+from gateway.cli.database_access import shares_files
 from gateway.cli.output import Failed, Wrong
 from gateway.config.sources import DATABASE_VARIABLE, Sources, database_url, database_url_in, finder, without_references
 from gateway.home import check_home
@@ -55,7 +56,13 @@ def migrate(cli: Cli, target: str) -> None:
 
         try:
             moved = moving.move(
-                cli.home, old_url, new_url, who=operator(), switch=lambda: edited.write(cli.home), progress=progress
+                cli.home,
+                old_url,
+                new_url,
+                who=operator(),
+                switch=lambda: edited.write(cli.home),
+                progress=progress,
+                shares_files=shares_files(sources),
             )
         except BaseException:
             with suppress(Exception):  # what was raised says more
@@ -66,6 +73,9 @@ def migrate(cli: Cli, target: str) -> None:
         f"Moved {rows} rows of {len(moved.counts)} tables ({counted(sessions, 'session')}, {counted(messages, 'message')}) to"
         f" {moving.place(new_url, cli.home)}. Counts and digests of every table are the same on both sides."
     )
+    if moved.files:
+        where = "in the database" if new_url else "in the home alone"
+        click.echo(f"{counted(moved.files, 'file')} of the agent, received ones and skills are {where} now.")
     click.echo("database.url in config.yaml names it; `hermes gateway run` goes on there.")
     if moved.kept is not None:
         click.echo(f"The old file is kept as {moved.kept} for seven days, or until something is deleted.")

@@ -1,13 +1,16 @@
 """`hermes migrate`: a home goes on in another database as if nothing had been; what cannot be moved is refused; killed at any moment, one side is in force."""
 
 import asyncio
+import contextlib
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,12 @@ from gateway.cli.main import hermes as command
 from gateway.cli.process import single_instance
 from gateway.config.sources import database_url
 from gateway.scheduler.jobs import Jobs
-from sessions import audit, db, jobs, memory, moving, outbox, responses, restored, store, workers
+from sessions import audit, db, jobs, memory, moving, outbox, responses, restored, store, workers, workspace_files
 from sessions.clock import now_ms
 from sessions.db import Database, drop_copies, moves, open_database
 from sessions.db.schema import inbox, leases, metadata
 from sessions.db.schema import workers as workers_table
+from sessions.db.schema import workspace_files as files_table
 from sessions.erase import erase
 from sessions.errors import Busy, Unusable
 from sessions.keys import OWNER_NAMESPACE
@@ -31,6 +35,7 @@ from sessions.memory import vectors
 from sessions.memory.vectors import QueryVector, packed
 from sessions.messages import Attachment, AttachmentKind, Content
 from sessions.records import Message, OutState, Role, RunStatus
+from sessions.shared_folders import SharedFolders, everything, folder_of
 from tests.conftest import PostgresServer
 from tests.fakes.model_replies import call, calls
 from tests.integration.runs.worker_in_process import DM, KEY, worker_in_process
@@ -60,10 +65,10 @@ def rows(conn: Connection) -> dict[str, list[Any]]:
     """Everything that has to arrive, as the code reads it."""
     found = {}
     for table in metadata.sorted_tables:
-        if table not in (leases, workers_table):
+        if table not in (leases, workers_table, files_table):
             columns = [column for column in table.c if not column.name.startswith("lease_")]
             found[table.name] = sorted((tuple(row) for row in conn.execute(select(*columns))), key=repr)
-    found["meta"] = [row for row in found["meta"] if row[0] not in {*moves.MARKS, "probe"}]
+    found["meta"] = [row for row in found["meta"] if row[0] not in {*moves.MARKS, "probe", workspace_files.NAME}]
     found["audit"] = [row for row in found["audit"] if row[3] != "home.migrated"]
     return found
 
@@ -191,6 +196,67 @@ def small_home(home: Path, url: str) -> None:
     database.close()
 
 
+FILES = {
+    (OWNER_NAMESPACE, "inbox/photo.png"): "photo",
+    (OWNER_NAMESPACE, "out/plan.md"): "plan",
+    ("skills", "deploy/.namespace"): OWNER_NAMESPACE,
+    ("skills", "deploy/SKILL.md"): "Deploying",
+    ("outgoing", "0123/plan.pdf"): "waits",
+}
+
+
+def write_files(home: Path, url: str) -> Path:
+    """Where the files of the home are: in the folders, or by another home in the database of a team. Returns that home."""
+    folder = home.with_name("other") if url else home
+    for (ns, path), words in FILES.items():
+        file = folder_of(folder, ns) / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(words)
+    if url:
+        with contextlib.closing(open_database(home, url)) as database:
+            shared = SharedFolders(folder, database)
+            for ns in (OWNER_NAMESPACE, "skills"):
+                shared.give(ns)
+            shared.put(folder / "outgoing" / "0123" / "plan.pdf")
+    return folder
+
+
+def files_of(home: Path) -> dict[tuple[str, str], str]:
+    """The files of the side that is in force."""
+    if not (url := url_of(home)):
+        return {(ns, path): (folder_of(home, ns) / path).read_text() for ns, path in everything(home)}
+    with contextlib.closing(open_database(home, url)) as database:
+        found = database.read_now(workspace_files.digests)
+        return {key: database.read_now(workspace_files.whole, *key).data.decode() for key in found}
+
+
+def test_files_and_skills_go_along(ways: tuple[Path, str], monkeypatch: pytest.MonkeyPatch):
+    home, to = ways
+    theirs = write_files(home, url_of(home))
+    photo = replace(FILE, path=str(theirs / "workspace" / OWNER_NAMESPACE / "inbox" / "photo.png"))
+
+    def say(conn: Connection) -> None:
+        session = open_session(conn, KEY)
+        store.append(conn, session.id, [Message(role=Role.USER, content="see", attachments=(photo, FILE))], now_ms())
+
+    with contextlib.closing(open_database(home, url_of(home))) as database:
+        database.write_now(say)
+    with monkeypatch.context() as wrong:
+        where, what = (workspace_files, "digests") if to != "sqlite" else (moving, "_digest_here")
+        wrong.setattr(where, what, lambda *_, **__: {})
+        refused = hermes(home, "migrate", "--to", to)
+        assert (refused.exit_code, "are not the same on both sides" in refused.output) == (1, True), refused.output
+    assert files_of(home) == FILES
+    assert "5 files of the agent" in migrated(home, to).output
+    assert files_of(home) == FILES
+    assert not (home / "synced").exists()
+    with contextlib.closing(open_database(home, url_of(home))) as database:
+        session = database.read_now(store.active, KEY)
+        assert session is not None
+        (said,) = database.read_now(store.read_messages, session.id)
+        assert said.attachments == (replace(photo, path=str(home / Path(photo.path).relative_to(theirs))), FILE)
+
+
 def test_what_has_moved_is_used_by_nobody(ways: tuple[Path, str], tmp_path: Path):
     home, to = ways
     old_url = url_of(home)
@@ -272,7 +338,14 @@ def test_what_is_in_use_or_not_empty_is_refused(
     same = hermes(home, "migrate", "--to", f"{fresh_postgres_url}&connect_timeout=7")
     assert (same.exit_code, "very database" in same.output) == (2, True)
     assert "state.db is there already" in hermes(home, "migrate", "--to", "sqlite").output
+    for place in ("plan.md", "node_modules/x.js"):
+        file = home / "workspace" / OWNER_NAMESPACE / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
     saved = hermes(home, "backup", str(tmp_path / "saved.tar"))
+    assert "The sessions, the agent's files and skills are in PostgreSQL" in saved.output
+    with tarfile.open(tmp_path / "saved.tar") as archive:
+        assert [Path(name).name for name in archive.getnames() if "workspace" in name] == ["x.js"]
     assert "pg_dump --format=custom --file=hermes.dump 'postgresql://postgres@/fresh" in saved.output
 
 
@@ -325,6 +398,7 @@ def still_there(home: Path, expected: dict[str, list[Any]]) -> Database:
 def test_killed_at_any_moment_one_side_is_in_force(ways: tuple[Path, str]):
     home, to = ways
     small_home(home, url_of(home))
+    write_files(home, url_of(home))
     for number, moment in enumerate(("copied", "arrived", "named")):
         database = open_database(home, url_of(home))
         conversation(database, "agent:main:cli:later", f"kill {number}")
@@ -333,6 +407,7 @@ def test_killed_at_any_moment_one_side_is_in_force(ways: tuple[Path, str]):
         assert start_to_migrate(home, to, moment).wait(60) == -signal.SIGKILL
         assert (bool(url_of(home)) is (to != "sqlite")) is (moment == "named")
         still_there(home, expected).close()
+        assert files_of(home) == FILES
     database = still_there(home, expected)
     index_all(database)
     assert (len(found(database, "puffins", limit=500)), len(found(database, "kill"))) == (200, 3)

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sessions import shared_folders, workspace_files
 from sessions.db import Database, open_database
 from sessions.errors import Invalid
-from sessions.shared_folders import SharedFolders, require_same_folder
+from sessions.shared_folders import SharedFolders, local, require_same_folder
 from sessions.workspace_files import OUTGOING, SKILLS
 from tests.integration.runs.test_statements import counted
 
@@ -175,12 +175,12 @@ def test_a_stored_path_leads_to_the_same_file_in_every_home(a: TeamHome, b: Team
     stored = a.shared.receive(NS, lambda: a.write("inbox/photo.png", "photo"))
     waits = a.write("0123/plan.pdf", "plan", OUTGOING)
     a.shared.put(waits)
-    places = [b.shared.local(str(each)) for each in (stored, waits)]
+    places = [local(b.path, str(each)) for each in (stored, waits)]
     b.shared.bring(places)
     assert [each.read_text() for each in places] == ["photo", "plan"]
     assert all(each.is_relative_to(b.path) for each in places)
     for path in ("/etc/passwd", "/x/workspace/../inbox/y"):
-        assert b.shared.local(path) == Path(path)
+        assert local(b.path, path) == Path(path)
 
 
 def test_a_skill_travels_with_whose_it_is(a: TeamHome, b: TeamHome):
