@@ -53,15 +53,6 @@ def note_left(conn: Connection, dedup_key: str, at: int | None) -> None:
     conn.execute(_LEFT, {"dedup": dedup_key, "at": at})
 
 
-_LAST_OF_RUN = select(inbox).where(inbox.c.run_id == param("run")).order_by(inbox.c.id.desc()).limit(1)
-
-
-def last_of_run(conn: Connection, run_id: str) -> InboxRow | None:
-    """Returns the newest message that this run has taken in."""
-    row = conn.execute(_LAST_OF_RUN, {"run": run_id}).mappings().first()
-    return InboxRow.from_row(row) if row else None
-
-
 _UNREAD = select(inbox).where(inbox.c.session_key == param("key"), inbox.c.outcome.is_(None)).order_by(inbox.c.id)
 
 

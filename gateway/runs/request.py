@@ -110,11 +110,13 @@ async def parts_to_show(
     """Returns the pictures and files that the model is shown, by message. `every`: all of the new ones, however many and large. A file that
     does not lie below `workspaces` is not read, whoever has written its path. `shared`: brings those that others have stored.
     """
-    root = await asyncio.to_thread(workspaces.resolve)
     with_parts = [message for message in history if message.attachments]
+    if not with_parts:  # as nearly always
+        return {}
+    root = await asyncio.to_thread(workspaces.resolve)
     new = [message for message in with_parts if message.run_id == run_id]
     earlier = [message for message in with_parts if message.run_id != run_id][-EARLIER:]
-    if shared is not None and with_parts:
+    if shared is not None:
         looked_at = earlier + (new if every else new[-NEW:])
         stored = {file.path for message in looked_at for file in message.attachments if file.path}
         local = await shared.local(stored) if stored else {}

@@ -1,15 +1,19 @@
 """Ends runs: with an answer, with an error, or because somebody stopped them."""
 
+from dataclasses import replace
+
 from sqlalchemy import Connection, select, update
 
 from sessions import asks, events, inbox, jobs, outbox, store
-from sessions.db.engine import touch
+from sessions.db.engine import record_touch, touch
 from sessions.db.schema import messages, runs
-from sessions.db.sql import lock, param
+from sessions.db.sql import lock, param, storable
 from sessions.messages import Content
 from sessions.records import Message, MessageState, Role, Run, RunKind, RunStatus, StopReason
 from sessions.runs import farewells
 from sessions.runs.journal import (
+    CallState,
+    RunEnded,
     check_fence,
     close_call,
     count_stopped,
@@ -23,7 +27,7 @@ from sessions.runs.journal import (
 )
 from sessions.runs.queries import ACTIVE, ModelAnswer, get
 from sessions.runs.waiting import close_card
-from sessions.topics import Topic
+from sessions.topics import Topic, Touch
 
 STOPPED = "[stopped by the user]"
 
@@ -69,7 +73,13 @@ def finish(
     if said.withheld:
         _note(conn, current, withheld=True)
     reason = StopReason.BUDGET if said.cut_off else reason
-    _end(conn, current, RunStatus.COMPLETED, now, reason=reason, more=None if unread is None else bool(unread))
+    told = None
+    if run.fence == 1:  # whoever waits for the answer need not read it again
+        ended = replace(current, status=RunStatus.COMPLETED, stop_reason=reason, withheld=said.withheld)
+        shown = None if is_silent else replace(final, content=storable(said.text))
+        told = RunEnded(Topic.RUN, run.id, CallState(run=ended, said=shown))
+    more = None if unread is None else bool(unread)
+    _end(conn, current, RunStatus.COMPLETED, now, reason=reason, more=more, told=told)
     return True
 
 
@@ -186,11 +196,12 @@ def _end(
     reason: StopReason | None = None,
     error: str | None = None,
     more: bool | None = None,
+    told: RunEnded | None = None,
 ) -> None:
-    """`more`: whether unread messages wait for the next run of this key; None: it is looked for here."""
+    """`more`: whether unread messages wait for the next run of this key; None: it is looked for here. `told`: what those who listen get."""
     conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
     emit_status(conn, run, status, now, error=error)
-    touch(conn, Topic.RUN, run.id)
+    record_touch(conn, told or Touch(Topic.RUN, run.id))
     if run.kind is RunKind.JOB:
         jobs.mark_ended(conn, run, status, now, reason=reason, error=error)
     if run.kind is RunKind.FAREWELL:

@@ -1,13 +1,14 @@
 """Helpers of the run transitions: the fence, unread messages, rows of tool calls, counters. Not for other packages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from sessions import events, inbox, people, spending, store
-from sessions.db.schema import MESSAGE_OPEN, asks, messages, runs
+from sessions.db.schema import MESSAGE_OPEN, SESSION_OPEN, asks, messages, runs, sessions
+from sessions.db.schema import inbox as inbox_table
 from sessions.db.sql import param
 from sessions.errors import LeaseLost
 from sessions.keys import SessionKey
@@ -25,6 +26,7 @@ from sessions.records import (
     estimated_tokens,
 )
 from sessions.runs.queries import ModelAnswer, get
+from sessions.topics import Touch
 
 GONE_ON = "[no result: the caller went on without it]"
 
@@ -222,6 +224,14 @@ class CallState:
         return self.asked is None and self.run.status is RunStatus.RUNNING
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnded(Touch):
+    """A run that was claimed only once, and so has asked nobody, has ended with an answer. `state`: what `call_state` would read of it now; other
+    processes are not told it."""
+
+    state: CallState = field(compare=False)
+
+
 _ASKED = select(asks).where(asks.c.run_id == param("run"), asks.c.id > param("after")).order_by(asks.c.id).limit(1)
 _SAID = (
     select(messages)
@@ -256,14 +266,30 @@ def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
     return (None, 0) if row is None else (row.run_id, row.ask or 0)
 
 
+_UNREAD = select(inbox_table.c.id).where(inbox_table.c.session_key == param("key"), inbox_table.c.outcome.is_(None))
+_OPEN_SESSION = select(sessions.c.id).where(sessions.c.session_key == param("key"), SESSION_OPEN)
+_NEWEST_RUN = (
+    select(messages.c.run_id)
+    .where(messages.c.session_id == _OPEN_SESSION.scalar_subquery())
+    .order_by(messages.c.id.desc())
+    .limit(1)
+)
+_OF_NEWEST_RUN = select(inbox_table.c.id).where(inbox_table.c.run_id == _NEWEST_RUN.scalar_subquery())
+_LAST_CALL = select(inbox_table).where(
+    inbox_table.c.id
+    == func.coalesce(
+        *(
+            found.order_by(inbox_table.c.id.desc()).limit(1).correlate(None).scalar_subquery()
+            for found in (_UNREAD, _OF_NEWEST_RUN)
+        )
+    )
+)
+
+
 def last_call(conn: Connection, session_key: str) -> InboxRow | None:
     """Returns what was said last on this key: the newest message that waits, else what the newest run has taken in last."""
-    waiting = inbox.unread(conn, session_key)
-    if waiting:
-        return waiting[-1]
-    session = store.active(conn, session_key)
-    said = store.last_messages(conn, session.id, 1) if session is not None else []
-    return inbox.last_of_run(conn, said[0].run_id) if said and said[0].run_id else None
+    row = conn.execute(_LAST_CALL, {"key": session_key}).mappings().first()
+    return InboxRow.from_row(row) if row else None
 
 
 _TEXTS = (

@@ -39,7 +39,7 @@ from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.records import CallOptions, InboxMode, InboxRow, Message, Role, RunStatus, StopReason
 from sessions.runs import Opening
-from sessions.runs.journal import CallState, call_state, of_call, texts_of_steps
+from sessions.runs.journal import CallState, RunEnded, call_state, of_call, texts_of_steps
 from sessions.topics import RunStarted, Topic, Touch
 
 
@@ -242,6 +242,7 @@ class SessionExchange:
         self._server = server
         self._dedup_key = dedup_key
         self._changed = asyncio.Event()
+        self._ended: CallState | None = None
         self.run_id: str | None = None
         self._after_ask = 0
         self.repeated = False
@@ -265,7 +266,11 @@ class SessionExchange:
         if self.run_id is None:
             self.run_id, self._after_ask = run_id, after_ask
             self._stops.append(self._server.app.live.listen(run_id, self.feed.on_event))
-            self._stops.append(self._server.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
+            self._stops.append(self._server.changes.on(Topic.RUN, run_id, self._run_changed))
+
+    def _run_changed(self, touch: Touch) -> None:
+        self._ended = touch.state if isinstance(touch, RunEnded) else None
+        self._changed.set()
 
     def close(self) -> None:
         for stop in self._stops:
@@ -288,7 +293,7 @@ class SessionExchange:
             if not await self._wait_for_change():  # a repeated call, or another process does the work
                 await self._catch_up()
             if self.run_id is not None:
-                found = await self._call_state(self.run_id)
+                found = self._ended or await self._call_state(self.run_id)
                 if not found.working:
                     outcome = outcome_of(found)
                     if not self.feed.is_whole and (texts := await self._texts(self.run_id)):

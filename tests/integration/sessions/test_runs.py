@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection, select
 
+from gateway.api.openai.agent_calls import outcome_of
 from sessions import asks, inbox, outbox, runs, store
 from sessions.db import Database
 from sessions.db.schema import inbox as inbox_table
@@ -27,6 +28,8 @@ from sessions.records import (
     StopReason,
 )
 from sessions.runs import ModelAnswer, Opening
+from sessions.runs.journal import RunEnded, call_state
+from sessions.topics import Topic
 
 KEY = "agent:main:telegram:group:-100"
 NOW = 1_750_000_000_000
@@ -100,6 +103,24 @@ class RunHarness:
 @pytest.fixture
 def harness(database: Database) -> RunHarness:
     return RunHarness(database)
+
+
+def test_the_end_of_a_run_tells_what_a_caller_would_read_unless_the_run_may_have_asked(harness: RunHarness) -> None:
+    told: list[RunEnded] = []
+    heard = harness.database.listen(lambda touched: told.extend(each for each in touched if isinstance(each, RunEnded)))
+    harness.accept(1)
+    run = harness.claimed()
+    assert harness.finish(run, "hello\0")
+    harness.accept(2)
+    again = harness.claimed()
+    harness.database.write_now(runs.release, again.id, again.fence)
+    assert harness.finish(harness.claimed(), "more")
+    heard()
+
+    (ended,) = told
+    stored = harness.database.read_now(call_state, run.id)
+    assert (ended.topic, ended.id, stored.said and stored.said.content) == (Topic.RUN, run.id, "hello\ufffd")
+    assert outcome_of(ended.state) == outcome_of(stored)
 
 
 def test_a_message_starts_a_run_and_the_answer_goes_out_with_its_end(harness: RunHarness) -> None:
