@@ -106,11 +106,11 @@ async def open_app(
         app.slot, app.has_siblings = slot or 1, slot is not None
         app.model = _new_model(app, pause)
         stack.push_async_callback(_close_models, app)
+        if app.files is not None:  # closed after the processes, whose files it stores
+            stack.push_async_callback(app.files.aclose)
         stack.push_async_callback(app.embeddings.aclose)
         stack.push_async_callback(app.processes.aclose)
         stack.push_async_callback(app.mcp.aclose)
-        if app.files is not None:
-            stack.push_async_callback(app.files.aclose)
         if database.bus is None:  # else whoever keeps the house looks after them
             await database.write(processes.close_orphans, clock())
         app.upkeep = Maintenance(app)

@@ -250,24 +250,27 @@ class SharedFolders:
         """Stores a file that somebody has sent; `save` writes it into the folder. Returns its path, which has a number where another home has a
         file of that name."""
         with self._locked(ns) as (folder, known):
-            saved = save()
-            for place in numbered(saved):
-                if place != saved:
-                    if os.path.lexists(place):
-                        continue
-                    saved.rename(place)
-                    saved = place  # the generator goes on with the first name
-                path = saved.relative_to(folder).as_posix()
-                read = _read(folder, path)
-                if read is None:
-                    raise FileNotFoundError(f"{saved.name} has gone")
-                file, stamp = read
-                done = self._database.write_now(table.add, ns, file)
-                if done is not None:
-                    known.moved(done)
-                    known.files[path] = _File(sha256=file.sha256, size=file.size, executable=False, stamp=stamp)
-                    return saved
-        raise OSError(f"there are too many files called {saved.name}")
+            saved = first = save()
+            try:
+                for place in numbered(first):
+                    if place != saved:
+                        if os.path.lexists(place):
+                            continue
+                        saved = saved.rename(place)
+                    path = saved.relative_to(folder).as_posix()
+                    read = _read(folder, path)
+                    if read is None:
+                        raise FileNotFoundError(f"{saved.name} has gone")
+                    file, stamp = read
+                    done = self._database.write_now(table.add, ns, file)
+                    if done is not None:
+                        known.moved(done)
+                        known.files[path] = _File(sha256=file.sha256, size=file.size, executable=False, stamp=stamp)
+                        return saved
+                raise OSError(f"there are too many files called {first.name}")
+            except BaseException:  # nobody is told of it, and whoever tries again saves it again
+                saved.unlink(missing_ok=True)
+                raise
 
     def discard(self, ns: str, places: Collection[Path]) -> None:
         """Deletes files here and everywhere."""

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import workspace_files as table
+from sessions.db.engine import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, StateError
 from sessions.files import folder_name
 from sessions.records import Run
@@ -34,13 +35,15 @@ _MOST_TOLD = 1_000
 
 
 class SharedFiles:
-    """Keeps the folders of this home and the database the same. What raises DatabaseUnavailable may be called again."""
+    """Keeps the folders of this home and the database the same. `bring`, `keep` and `receive` may be called again after DatabaseUnavailable; `put` and
+    `local` wait until the database is back."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self._folders = SharedFolders(app.home, app.database)
         # Threads of its own: large files must not hold up what else waits for a thread.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="files")
+        self._waiting = WaitingDatabase(app.database, _log_wait)
         self._are_skills_old = True
         self._gone = set[str]()
         self._wake = asyncio.Event()
@@ -71,11 +74,20 @@ class SharedFiles:
         with self._logged(name):
             self._tell(name, await self._do(self._folders.give, name, guard))
 
+    async def keep_written(self, ns: str) -> None:
+        """Stores what a command in the background has written. Raises DatabaseUnavailable."""
+        name = folder_name(ns)
+        with self._logged(name):
+            self._tell(name, await self._do(self._folders.give, name))
+
     async def bring_skills(self) -> None:
         """Brings the skills, where another process has told that some have changed."""
         if self._are_skills_old:
             self._are_skills_old = False
-            await self._sync(SKILLS)
+            try:
+                await self._sync(SKILLS)
+            except DatabaseUnavailable:  # those that are here do until it is back
+                self._are_skills_old = True
 
     async def _sync(self, name: str) -> None:
         with self._logged(name):
@@ -106,13 +118,13 @@ class SharedFiles:
 
     async def put(self, place: Path) -> None:
         """Stores a file that is to be sent, for whoever is connected with its platform."""
-        await self._do(self._folders.put, place)
+        await self._waiting.until_available(lambda: self._do(self._folders.put, place))
 
     async def local(self, stored: Collection[str]) -> dict[str, str]:
         """Returns where these files are here, whoever stored them. Brings those that are not."""
         places = {each: local(self.app.home, each) for each in stored}
-        with self._logged("inbox"):
-            await self._do(self._folders.bring, list(places.values()))
+        with self._logged("received and sent"):
+            await self._waiting.until_available(lambda: self._do(self._folders.bring, list(places.values())))
         return {each: str(place) for each, place in places.items()}
 
     # --- beside the runs ---
@@ -125,10 +137,13 @@ class SharedFiles:
         names = set(ids_of(Topic.FILES, touched))
         if SKILLS in names:
             self._are_skills_old = True
-        self._gone |= names - {SKILLS, OUTGOING}
-        if self._gone and self._loop is not None:
+        if (gone := names - {SKILLS, OUTGOING}) and self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._wake.set)
+                self._loop.call_soon_threadsafe(self._note_gone, gone)
+
+    def _note_gone(self, names: set[str]) -> None:
+        self._gone |= names
+        self._wake.set()
 
     async def run(self) -> None:
         """Deletes here what was deleted elsewhere, and brings the skills, until cancelled."""
@@ -157,6 +172,10 @@ class SharedFiles:
                 await self._sync(name)
 
 
+def _log_wait(error: DatabaseUnavailable, pause: float) -> None:
+    log.warning("database.unavailable", error=str(error), retry_in=pause)
+
+
 def _name_of(folder: str, ns: str) -> str:
     return SKILLS if folder == SKILLS else folder_name(ns)
 
@@ -168,9 +187,8 @@ async def save_received(app: App, ns: str, save: Callable[[], Path]) -> Path:
 
 async def remove_received(app: App, ns: str, places: Collection[Path]) -> None:
     """Deletes files of a message that was refused, for the whole team."""
-    if app.files is not None:
+    if app.files is not None and places:
         with contextlib.suppress(DatabaseUnavailable):  # they are gone here, and elsewhere with the next tool
             await app.files.discard(ns, places)
-        return
     for place in places:
         await asyncio.to_thread(place.unlink, missing_ok=True)

@@ -28,11 +28,15 @@ async def said_aloud(app: App, dedup_key: str, markdown: str) -> Attachment | No
     """
     path = recording(app.outgoing, dedup_key)
     try:
+        if app.files is not None:  # whoever sent before may have made it
+            await app.files.local([str(path)])
         if not await asyncio.to_thread(path.exists):
             if app.speaker is None:
                 return None
             words = await off_the_loop(markdown, spoken_words, markdown)
             await asyncio.to_thread(keep_recording, path, await app.speaker.speak(words))
+            if app.files is not None:
+                await app.files.put(path)
         size = (await asyncio.to_thread(path.stat)).st_size
     except (NotSpoken, OSError) as error:  # the text is what counts: it is sent without waiting any longer
         log.warning("voice.not_spoken", error=str(error))

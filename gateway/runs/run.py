@@ -271,7 +271,8 @@ class ActiveRun:
         inbox = self.app.workspace(ns) / INBOX
 
         async def save(name: str, data: bytes) -> Path:
-            return await save_received(self.app, ns, lambda: save_file(inbox, name, data))
+            received = partial(save_received, self.app, ns, partial(save_file, inbox, name, data))
+            return await self._database.until_available(received)
 
         for message in waiting:
             settled: list[tuple[Attachment, str]] = []

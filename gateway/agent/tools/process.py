@@ -49,10 +49,12 @@ def clean_environment(home: Path) -> dict[str, str]:
 @dataclass(slots=True)
 class _KeptCommand:
     """One command and the process that supervises it. `last`: what that said at the end. `output`: what was printed, as far as it is known;
-    `news` is set when that was told anew. `begun`: its row is stored. `answering`: another process of the gateway has asked."""
+    `news` is set when that was told anew. `begun`: its row is stored. `answering`: another process of the gateway has asked.
+    `ns`: in whose workspace it works."""
 
     row: ProcessRow
     supervisor: asyncio.subprocess.Process
+    ns: str
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     last: Mapping[str, Any] = field(default_factory=dict[str, Any])
     output: str = ""
@@ -116,7 +118,7 @@ class Processes:
         )
         for folder in (workspace, app.tool_home):
             await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-        kept = self._kept[row.id] = _KeptCommand(row, await self._supervisor())
+        kept = self._kept[row.id] = _KeptCommand(row, await self._supervisor(), session.ns)
         self._run_beside(self._read(kept))
         settings = {
             "command": command,
@@ -240,6 +242,7 @@ class Processes:
         log.info("process.ended", process_id=kept.row.id, session_key=kept.row.session_key, outcome=outcome)
         try:
             async with asyncio.timeout(_STORE_SECONDS):
+                await self._store_files(kept)  # before others are told that it has ended
                 await self.app.database.write(processes.ended, kept.row.id, outcome, self.app.clock(), kept.output)
         except (StateError, TimeoutError) as error:  # the database is away or full: the next start closes the row
             log.warning("process.end_not_stored", process_id=kept.row.id, error=str(error))
@@ -288,11 +291,16 @@ class Processes:
         try:
             stands, output = await self.wait(kept.row.id)
             if stands == RUNNING:
+                await self._store_files(kept)
                 await self.app.database.write(processes.answer, kept.row.id, output, asked_at)
         except StateError as error:
             log.warning("process.not_told", process_id=kept.row.id, error=str(error))
         finally:
             kept.answering = False
+
+    async def _store_files(self, kept: _KeptCommand) -> None:
+        if self.app.files is not None:
+            await self.app.files.keep_written(kept.ns)
 
     def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
-from sessions import asks, events, inbox, outbox, runs, store
+from sessions import asks, events, inbox, outbox, runs, store, workspace_files
 from sessions.db import open_database
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.messages import Content
@@ -71,6 +71,12 @@ def a_day(conn: Connection) -> None:
         assert message_index.search(conn, query, ns=session.ns)
         message_index.search(conn, query, ns=session.ns, cut_off=5, source=Source.TELEGRAM)
     store.take_back(conn, session.id)
+    shared = workspace_files.NewFile(path="plan.md", sha256="0", size=1, mtime=1, executable=False, data=b"x")
+    workspace_files.add(conn, session.ns, shared)
+    workspace_files.change(conn, session.ns, [shared], {"gone.md": "0"})
+    for file in workspace_files.listing(conn, session.ns).values():
+        workspace_files.data(conn, file.id)
+    workspace_files.about(conn, session.ns, ["plan.md"])
 
 
 def send_all(conn: Connection) -> None:
