@@ -150,6 +150,7 @@ class Session(Record):
     input_tokens: int
     output_tokens: int
     ns: str
+    announces: str | None = None  # the session before, which was reset, until the chat was told
 
     @property
     def chosen_model(self) -> str | None:

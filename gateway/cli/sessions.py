@@ -103,7 +103,10 @@ def list_sessions(
 
             titles = database.read_now(lambda conn: {session.id: label(conn, session) for session in found})
     if as_json:
-        click.echo(output.as_json([asdict(session) for session in found]))
+        told = [asdict(session) for session in found]
+        for each in told:
+            del each["announces"]  # what the chat is still to be told
+        click.echo(output.as_json(told))
     elif found and wide:
         click.echo(render.wide_table([(each, titles[each.id]) for each in found]))
     elif found and titles:

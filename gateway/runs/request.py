@@ -66,7 +66,7 @@ def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, 
     session = store.get(conn, run.session_id)
     # Only a chat is told of a reset, and only above an answer that is sent there.
     tells = run.kind is RunKind.CHAT and run.route is not None
-    former = store.announced_by(conn, session.id) if tells else None
+    former = store.announced_by(conn, session) if tells else None
     history = tails.history(conn, run)
     folded_to = memory.folded_to(conn, session.id)
     first = history[0].id if history else 0

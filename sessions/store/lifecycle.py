@@ -34,9 +34,9 @@ def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
     return ended is not None
 
 
-def announced_by(conn: Connection, session_id: str) -> Session | None:
+def announced_by(conn: Connection, session: Session) -> Session | None:
     """Returns the session before this one, if it was reset and nobody was told yet."""
-    former = conn.scalar(select(sessions.c.announces).where(sessions.c.id == session_id))
+    former = session.announces
     return get(conn, former) if former is not None and exists(conn, former) else None
 
 
