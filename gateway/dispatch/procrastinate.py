@@ -137,7 +137,8 @@ class ProcrastinateDispatch:
             log.warning("work.rescued", jobs=rescued)
         if without:
             await self.app.database.write(wakeups.defer, without, self._bus.in_runs)
-        self._wake.set()  # there may be jobs of which no word has come
+        if lost or stalled or without or self._bus.is_alone:  # else the bus says so as often
+            self._wake.set()  # there may be jobs of which no word has come
 
     def _look(self, conn: Connection, now: int) -> tuple[list[Wakeup], list[tuple[str, str | None]]]:
         due = farewells.due(conn, now, FAREWELLS)

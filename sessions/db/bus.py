@@ -30,6 +30,8 @@ TOGETHER_SECONDS = 0.005
 """How long a touch waits for others, to go with them."""
 LIVE_SECONDS = 0.1
 """The same for live events, unless a touch takes them along: it tells of a commit after them."""
+PACE_SECONDS = 0.05
+"""The least time between two messages: each wakes every process, and with many processes those wakes would cost more than the work."""
 MOST_BYTES = 7_900
 """PostgreSQL takes 8,000 for a message."""
 MOST_WAITING = 20_000
@@ -67,7 +69,7 @@ class Bus:
         self._sync = sync
         self._id = secrets.token_hex(4)
         self._waiting: deque[tuple[str, list[Any]]] = deque(maxlen=MOST_WAITING)
-        self._due = 0.0
+        self._due = self._told_at = 0.0
         self._lock = threading.Lock()
         self._wake_reads, self._wake_writes = -1, -1
         self._thread: threading.Thread | None = None
@@ -103,9 +105,9 @@ class Bus:
     def _put(self, items: Sequence[tuple[str, list[Any]]], seconds: float) -> None:
         if not items or self.is_alone:
             return
-        due = time.monotonic() + seconds
+        due = max(time.monotonic() + seconds, self._told_at + PACE_SECONDS)
         with self._lock:
-            wakes = not self._waiting or due < self._due - LIVE_SECONDS / 2
+            wakes = not self._waiting or due < self._due - PACE_SECONDS / 2
             self._due = min(self._due, due) if self._waiting else due
             if len(self._waiting) + len(items) > MOST_WAITING:  # the oldest are dropped
                 self._sent += 1
@@ -197,6 +199,7 @@ class Bus:
                 os.read(self._wake_reads, 4096)
             if self._closing or (self._waiting and self._due <= time.monotonic()):
                 if told := self.take_waiting():
+                    self._told_at = time.monotonic()
                     conn.execute(_NOTIFY, (_CHANNEL, told))
                 if self._closing:
                     return

@@ -266,6 +266,16 @@ def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
     return (None, 0) if row is None else (row.run_id, row.ask or 0)
 
 
+def with_news(conn: Connection, queued: Sequence[str], followed: Sequence[str]) -> set[str]:
+    """Returns those of these dedup keys whose message a run has taken, and those of these runs that are not worked on any more."""
+    known = select(runs.c.id).where(runs.c.id.in_(followed), runs.c.status == RunStatus.RUNNING)
+    taken = select(inbox_table.c.dedup_key).where(
+        inbox_table.c.dedup_key.in_(queued), inbox_table.c.run_id.is_not(None)
+    )
+    running = set(conn.scalars(known)) if followed else set[str]()
+    return (set(followed) - running) | (set(conn.scalars(taken)) if queued else set())
+
+
 _UNREAD = select(inbox_table.c.id).where(inbox_table.c.session_key == param("key"), inbox_table.c.outcome.is_(None))
 _OPEN_SESSION = select(sessions.c.id).where(sessions.c.session_key == param("key"), SESSION_OPEN)
 _NEWEST_RUN = (

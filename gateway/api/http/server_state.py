@@ -5,8 +5,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gateway.api.http.body import ByteBudget, NewestFirst, ReadingRate
 from gateway.api.http.callers import HostCheck, Throttle
@@ -17,6 +18,8 @@ from gateway.context import App
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.observe import heap
 from sessions.db import Database
+from sessions.errors import StateError
+from sessions.runs import journal
 from sessions.topics import Topic, Touch
 
 _TRIM_SECONDS = 1.0
@@ -87,6 +90,48 @@ class CommitListener:
                 callback(touch)
 
 
+class WaitingCall(Protocol):
+    """A call that waits for its answer. `run_id`: None until its turn has come."""
+
+    dedup_key: str
+    run_id: str | None
+
+    def look(self) -> None:
+        """Asks the database how the run stands."""
+        ...
+
+
+class WaitingCalls:
+    """The calls that wait for an answer here. What another process has told of them may be lost, so now and then one question is asked for all of
+    them, and those that have news look for themselves.
+    """
+
+    def __init__(self, database: Database, changes: CommitListener) -> None:
+        self._database = database
+        self._calls: set[WaitingCall] = set()
+        self._asking: asyncio.Task[None] | None = None
+        changes.on(Topic.LOOK, "", self._look)
+
+    def add(self, call: WaitingCall) -> Callable[[], None]:
+        """Returns a function that takes it out again."""
+        self._calls.add(call)
+        return lambda: self._calls.discard(call)
+
+    def _look(self, _: Touch) -> None:
+        if self._calls and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        calls = tuple(self._calls)
+        queued = [call.dedup_key for call in calls if call.run_id is None]
+        followed = [call.run_id for call in calls if call.run_id is not None]
+        with suppress(StateError):  # asked again in two seconds
+            news = await self._database.read(journal.with_news, queued, followed)
+            for call in calls:
+                if (call.run_id or call.dedup_key) in news:
+                    call.look()
+
+
 class ServerState:
     """The state of one open server. `clock`: seconds, for throttles and durations."""
 
@@ -110,6 +155,7 @@ class ServerState:
         self.clock = clock
         self.host_check = HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts))
         self.changes = CommitListener(app.database)
+        self.waiting = WaitingCalls(app.database, self.changes)
         self.hub = EventHub(app.database, app.live, self.changes, app.clock())
         self.upload_places = FairPlaces(limits.large_arriving, share=1)
         self.hook_places = NewestFirst(limits.hooks_arriving)

@@ -240,7 +240,7 @@ class SessionExchange:
         self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
         self.came_at = 0
         self._server = server
-        self._dedup_key = dedup_key
+        self.dedup_key = dedup_key
         self._changed = asyncio.Event()
         self._ended: CallState | None = None
         self.run_id: str | None = None
@@ -251,14 +251,14 @@ class SessionExchange:
         self._looks = False
         self._stops: list[Callable[[], None]] = [
             server.changes.on(Topic.STARTED, dedup_key, self._started),
-            server.changes.on(Topic.LOOK, "", self._look),
+            server.waiting.add(self),
         ]
 
     def _started(self, touch: Touch) -> None:
         if isinstance(touch, RunStarted):
             self._follow(touch.run_id, touch.ask_id or 0)
 
-    def _look(self, _: Touch) -> None:
+    def look(self) -> None:
         self._looks = True
         self._changed.set()
 
@@ -284,7 +284,7 @@ class SessionExchange:
 
     async def note_whether_left(self) -> None:
         if self._left:
-            await self._server.app.database.write(inbox.note_left, self._dedup_key, self._server.app.clock())
+            await self._server.app.database.write(inbox.note_left, self.dedup_key, self._server.app.clock())
 
     async def outcome(self) -> ExchangeOutcome:
         while True:
@@ -303,13 +303,14 @@ class SessionExchange:
 
     async def _wait_for_change(self) -> bool:
         """Waits until the run has changed. Returns False when the database has to be asked instead: at the first look of a repeated
-        call, and from time to time.
+        call, and on SQLite from time to time, since nobody tells of what another process does.
         """
         if self.repeated:
             self.repeated = False
             return False
+        alone = self._server.app.database.bus is None
         try:
-            async with asyncio.timeout(self._server.intervals.keep_alive):
+            async with asyncio.timeout(self._server.intervals.keep_alive if alone else None):
                 await self._changed.wait()
         except TimeoutError:
             return False
@@ -321,7 +322,7 @@ class SessionExchange:
         """Follows the run that the message has started or answered. Passes on first what that has said before, so that a call which is
         repeated in the middle of an answer gets all of it.
         """
-        run_id, after_ask = await self._server.app.database.read(of_call, self._dedup_key)
+        run_id, after_ask = await self._server.app.database.read(of_call, self.dedup_key)
         if run_id is None or self.run_id is not None:
             return
         live, self._after_ask = self._server.app.live, after_ask
@@ -334,10 +335,8 @@ class SessionExchange:
                     self.feed.on_event(LiveEvent(run_id, "token", words))
                     self.feed.on_event(LiveEvent(run_id, "said"))
                 live.replay(run_id, self.feed.on_event)
-                if (
-                    steps is None and found.run.lease_owner is not None
-                ):  # at work elsewhere, and nothing was heard of it
-                    self.feed.join_late()
+                if steps is None and found.run.lease_owner is not None:
+                    self.feed.join_late()  # at work elsewhere, and nothing was heard of it
                 break
         self._follow(run_id, after_ask)
 
