@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import shutil
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
@@ -40,8 +39,6 @@ from sessions import audit
 log = get_logger(__name__)
 
 LEAST_FREE_BYTES = 100 * 2**20
-_SAME_CHANGE_MS = 600_000
-_LONGEST_LIST = 500
 _NEEDS_RESTART = ("api.", "database.", "files.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 
 
@@ -70,21 +67,18 @@ class Serving:
         self.app.metrics.config_reloaded(taken=True)
         was_refused = self.app.reloads.last_refused is not None
         self.app.reloads.taken()
-        await self._record(changes)
+        await self.record_configuration()
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
         log.info("config.reloaded", changed=[change.path for change in changes], meaning=meaning, after_restart=late)
         again = ["The configuration is good again."] if was_refused else []
         return [*again, *meaning, *await self.chats.lines(started)]
 
-    async def _record(self, changes: Sequence[Change]) -> None:
-        """Records which keys were changed, never to what. Several daemons that read the same change record it once."""
-        if not changes:
-            return
-        now, paths = self.app.clock(), [change.path for change in changes]
-        told = "\n".join(f"{change.path}\0{change.old}\0{change.new}" for change in changes)
-        once = f"config:{hashlib.sha256(told.encode()).hexdigest()}:{now // _SAME_CHANGE_MS}"
-        act = now, "config.yaml", "config.changed", ", ".join(paths)[:_LONGEST_LIST]
-        await self.app.database.write(audit.record, *act, once=once)
+    async def record_configuration(self) -> None:
+        """Records which keys were changed since this was called last, also by another process or before the last end; never to what."""
+        marks, app = self.app.loaded.marks(), self.app
+        if app.database.bus is not None:  # of a team, each machine has these for itself
+            marks = {key: mark for key, mark in marks.items() if not key.startswith(("api.host", "api.port", "log."))}
+        await app.database.write(audit.record_configuration, marks, app.clock())
 
     async def _resets_more(self, changes: Sequence[Change], loaded: Loaded) -> list[str]:
         """Returns what a change of the reset policies means for open conversations, in one line for each changed key."""
@@ -149,7 +143,9 @@ async def serving(
 
         heartbeat = Heartbeat(database=app.database, describe=report, owner=app.owner, role=role, clock=app.clock)
         await stack.enter_async_context(heartbeat.reporting())
-        yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint)
+        served = Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint)
+        await served.record_configuration()
+        yield served
 
 
 def _troubles(app: App) -> list[str]:

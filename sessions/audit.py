@@ -3,13 +3,19 @@
 `who` is a name of `people`, `<platform>:<id>`, `key:<name>`, `cli:<user>`, or what acts by itself, such as `retention`.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, select
 
+from sessions import meta
 from sessions.db.schema import audit
-from sessions.db.sql import insert_once
+from sessions.db.sql import insert_once, lock
 from sessions.records import Record
+
+_MARKS = "config_marks"
+_LONGEST_LIST = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +34,21 @@ def record(conn: Connection, now: int, who: str, action: str, about: str, detail
         insert_once(conn, audit, values)
     else:
         conn.execute(insert(audit), values)
+
+
+def record_configuration(conn: Connection, marks: Mapping[str, str], now: int) -> None:
+    """Records which keys have another value than at the last call, whichever process made it; the first call records nothing. `marks`: a
+    digest of each value, by its key.
+    """
+    lock(conn, _MARKS)
+    stored = meta.get(conn, _MARKS)
+    if stored is not None:
+        before: dict[str, str] = json.loads(stored)
+        changed = sorted(key for key in before.keys() | marks.keys() if before.get(key) != marks.get(key))
+        if not changed:
+            return
+        record(conn, now, "config.yaml", "config.changed", ", ".join(changed)[:_LONGEST_LIST])
+    meta.put(conn, _MARKS, json.dumps(marks))
 
 
 def listing(

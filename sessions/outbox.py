@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, exists, func, insert, or_, select, update
 
-from sessions import codec, leases
+from sessions import audit, codec, leases
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, RUN_ACTIVE, outbox, runs
 from sessions.db.sql import insert_once, param
@@ -386,11 +386,12 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
     return revived is not None
 
 
-def drop(conn: Connection, row_id: int) -> bool:
-    """Deletes an undelivered message. False when there is none of this number."""
+def drop(conn: Connection, row_id: int, now: int, *, by: str) -> bool:
+    """Deletes an undelivered message. False when there is none of this number. `by`: for the audit."""
     dropped = delete(outbox).where(outbox.c.id == row_id, outbox.c.state == OutState.DEAD).returning(outbox.c.platform)
     platform = conn.execute(dropped).scalar()
     if platform is not None:
+        audit.record(conn, now, by, "message.dropped", f"outbox:{row_id}", platform)
         touch(conn, Topic.OUTBOX, platform)
     return platform is not None
 

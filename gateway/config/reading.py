@@ -39,6 +39,17 @@ class Loaded:
         told["timezone"] = self.config.session_reset.zone
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
 
+    def marks(self) -> dict[str, str]:
+        """Returns a digest of each value that is not the default, by its key. That of a secret is too short to tell anything about it."""
+        usual = dict(leaves(Config()))
+        found: dict[str, str] = {}
+        for path, value in leaves(self.config):
+            if path not in usual or usual[path] != value:
+                is_secret = isinstance(value, SecretStr)
+                plain = value.get_secret_value() if is_secret else repr(value)
+                found[dotted(path)] = hashlib.sha256(plain.encode()).hexdigest()[: 2 if is_secret else 12]
+        return found
+
     def origin(self, path: str) -> str:
         """Where the value of a key such as `api.port` comes from: file and line, environment and name, or default."""
         place = self.document.places.get(parse_path(path))

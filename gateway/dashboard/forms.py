@@ -367,7 +367,7 @@ async def settle_letter(visit: Visit, sent: Sent) -> str:
     def settle(conn: Connection, number: int, now: int) -> bool:
         if visit.path["action"] == "send":
             return outbox.send_again(conn, number, now)
-        return visit.path["action"] == "drop" and outbox.drop(conn, number)
+        return visit.path["action"] == "drop" and outbox.drop(conn, number, now, by=visit.account)
 
     if not await visit.app.database.write(settle, _number(visit), visit.app.clock()):
         raise NotFound("This message is not undelivered any more.")
@@ -402,6 +402,7 @@ async def run_doctor(visit: Visit, sent: Sent) -> str:  # noqa: ARG001
 @form("/ui/logout")
 async def sign_out(visit: Visit, sent: Sent) -> web.StreamResponse:  # noqa: ARG001
     await visit.app.database.write(sign_ins.sign_out, visit.secret)
+    visit.dashboard.read_again()
     response = web.Response(status=303, headers={"Location": f"{ROOT}/login"})
     response.del_cookie(COOKIE, path=ROOT)
     return response

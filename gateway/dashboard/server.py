@@ -87,6 +87,11 @@ class Dashboard:
         self.findings: Findings | None = None
         self.tabs: set[Callable[[], None]] = set()
 
+    def read_again(self) -> None:
+        """Makes every open page look for what is new, where no commit tells it."""
+        for read_again in tuple(self.tabs):
+            read_again()
+
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers one request. Never raises but for a connection that is lost."""
         try:

@@ -119,3 +119,11 @@ async def use_up(home: Path, model: ModelServer, sections: dict[str, Any]) -> No
             ("limit.reached", "tokens_per_day"),
             ("config.changed", "limits.person_tokens_per_day"),
         ]
+    # What is changed while no gateway runs is recorded by the next start, and once.
+    now = {"model": sections["model"], "limits": {"person_messages_per_day": 9}}
+    async with telegram_scene(home, sections=now) as s:
+        *_, last = await s.app.database.read(audit.listing, action="config")
+    assert {"limits.person_messages_per_day", "limits.person_tokens_per_day"} <= {*last.about.split(", ")}
+    async with telegram_scene(home, sections=now) as s:
+        *_, last = await s.app.database.read(audit.listing, action="config")
+    assert last.about == "platforms.telegram.api_base"  # the fake has another port each time
