@@ -22,9 +22,9 @@ from sessions.transcripts import Transcripts
 
 log = get_logger(__name__)
 
-MIRROR_SECONDS, MIRROR_REST = 0.3, 30
+MIRROR_SECONDS, MIRROR_REST = 0.3, 100
 """The least time between two writes of transcripts, and how many times as long as the last write took: many messages of a busy session are
-written at once, and it costs 3 % of the time at most."""
+written at once, and it costs 1 % of the time at most."""
 CATCH_UP_SECONDS = 60
 """Seconds. After a crash a start has to check the mirrors of what was committed since the last round."""
 INDEX_SECONDS = 0.5

@@ -27,7 +27,6 @@ from gateway.chats.intake import Intake, IntakeOutcome
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
 from gateway.commands import MENU
-from gateway.commands.base import label
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import approval_card, question_card, question_text
@@ -349,7 +348,7 @@ def home_page(conn: Connection, platform: str, user: Sender, access: ChatAccess,
     found = store.recent(conn, key=key, limit=SHOWN_SESSIONS + 1)
     earlier = [session for session in found if session.ended_at is not None]
     sessions = tuple(
-        (label(conn, session), format_short_time(session.started_at, now, timezone), f"/resume {session.id}")
+        (store.label(conn, session), format_short_time(session.started_at, now, timezone), f"/resume {session.id}")
         for session in earlier[:SHOWN_SESSIONS]
     )
     questions: tuple[tuple[str, tuple[Button, ...]], ...] = ()

@@ -111,9 +111,8 @@ def completing(read: Callable[[Connection], Iterable[tuple[str, str]]]) -> Calla
 
 
 def session_ids(conn: Connection) -> Iterable[tuple[str, str]]:
-    from gateway.commands.base import label
 
-    return [(session.id, label(conn, session)) for session in store.recent(conn, limit=100)]
+    return [(session.id, store.label(conn, session)) for session in store.recent(conn, limit=100)]
 
 
 def session_keys(conn: Connection) -> Iterable[tuple[str, str]]:

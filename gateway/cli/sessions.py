@@ -99,9 +99,7 @@ def list_sessions(
         titled = wide or sys.stdout.isatty()
         titles: dict[str, str] = {}
         if database is not None and titled:
-            from gateway.commands.base import label
-
-            titles = database.read_now(lambda conn: {session.id: label(conn, session) for session in found})
+            titles = database.read_now(lambda conn: {session.id: store.label(conn, session) for session in found})
     if as_json:
         told = [asdict(session) for session in found]
         for each in told:

@@ -11,7 +11,6 @@ from gateway.cli import output
 from gateway.cli.base import Cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.output import Wrong
-from gateway.commands.base import label
 from gateway.config.reading import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
 from gateway.texts import counted, format_duration, format_time, one_line
@@ -33,7 +32,7 @@ def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
             with contextlib.suppress(NotFound):
                 key = store.resolve(conn, key).session_key
         found = explain(conn, key, loaded.config.session_reset.rules(), now)
-        return found, "" if found.session is None else label(conn, found.session)
+        return found, "" if found.session is None else store.label(conn, found.session)
 
     with existing_database(cli) as database:
         if database is None:

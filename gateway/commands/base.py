@@ -8,15 +8,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from gateway.texts import format_short_time, say
-from sessions import spending, store
+from sessions import spending
 from sessions.errors import DayLimitReached
 from sessions.keys import SessionKey
-from sessions.records import Route, Session, Source
+from sessions.records import Route, Source
 from sessions.runs import Opening
 from sessions.spending import NO_LIMIT, DayLimit
 
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
-_LABEL = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,18 +114,3 @@ def parse(text: str) -> Parsed | None:
     """Returns the command in a text; None for text that only looks like one: `/etc/hosts is broken` goes to the agent."""
     match = _COMMAND.fullmatch(text.strip())
     return Parsed(match[1].lower(), (match[2] or "").strip()) if match else None
-
-
-def label(conn: Connection, session: Session) -> str:
-    """Returns the title of the session, or how it began."""
-    return session.title or _excerpt(conn, session, newest=False) or session.id
-
-
-def last_message(conn: Connection, session: Session) -> str:
-    """Returns the last message of the user."""
-    return _excerpt(conn, session, newest=True)
-
-
-def _excerpt(conn: Connection, session: Session, *, newest: bool) -> str:
-    text = " ".join((store.user_text(conn, session.id, newest=newest) or "").split())
-    return text if len(text) <= _LABEL else text[: _LABEL - 1].rstrip() + "…"

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from gateway.agent.memory.fold import sentences_of
 from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.agent.tools.schedule import line_of
-from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command, label, last_message
+from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command
 from gateway.runs.replies import question_text
 from gateway.texts import format_duration, say
 from gateway.texts.quoting import as_code
@@ -90,7 +90,7 @@ def _state(conn: Connection, chat: ChatContext) -> str:
     if session is None:
         return say("status.fresh")
     facts = {
-        "title": label(conn, session),
+        "title": store.label(conn, session),
         "since": chat.format_time(session.started_at),
         "messages": _counted(session.message_count, "status.messages_one", "status.messages_other"),
     }
@@ -121,21 +121,21 @@ def resume(conn: Connection, chat: ChatContext, wanted: str) -> str:
     if not earlier:
         return say("session.resume_none")
     if not wanted:
-        lines = [f"{line}: {last_message(conn, one)}" for line, one in _numbered(conn, chat, earlier)]
+        lines = [f"{line}: {store.last_words(conn, one)}" for line, one in _numbered(conn, chat, earlier)]
         return "\n".join([say("session.resume_choose"), *lines])
     if wanted.isdecimal() and 0 < int(wanted) <= min(len(earlier), LISTED):
         session = earlier[int(wanted) - 1]
     else:
         by_id = [one for one in earlier if one.id.startswith(wanted)]
-        by_title = [one for one in earlier if label(conn, one).casefold().startswith(wanted.casefold())]
+        by_title = [one for one in earlier if store.label(conn, one).casefold().startswith(wanted.casefold())]
         session = (by_id or by_title or [None])[0]
     if session is None:
         return say("session.resume_unknown", wanted=wanted)
     _end_run(conn, chat)
-    last = last_message(conn, session)
+    last = store.last_words(conn, session)
     back = store.reopen(conn, session, chat.now)
     chat.moved(back.session_key)
-    return say("session.resumed", title=label(conn, back), when=chat.format_time(_last(session)), last=last)
+    return say("session.resumed", title=store.label(conn, back), when=chat.format_time(_last(session)), last=last)
 
 
 @command("sessions", "the conversations of this chat")
@@ -154,7 +154,7 @@ def _numbered(conn: Connection, chat: ChatContext, earlier: list[Session]) -> li
 
 
 def _line(conn: Connection, chat: ChatContext, session: Session) -> str:
-    return f"{label(conn, session)}, {chat.format_time(_last(session))}"
+    return f"{store.label(conn, session)}, {chat.format_time(_last(session))}"
 
 
 def _last(session: Session) -> int:

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.commands.base import label, last_message
 from gateway.dashboard.server import Visit
 from gateway.scheduler.reset_explanation import Explanation, explain, next_resets
 from sessions import asks, jobs, memory, outbox, people, processes, runs, store, workers
@@ -103,7 +102,7 @@ def _questions(conn: Connection) -> list[OpenQuestion]:
 
 
 def _title(conn: Connection, session_id: str) -> str:
-    return label(conn, store.get(conn, session_id)) if store.exists(conn, session_id) else session_id
+    return store.label(conn, store.get(conn, session_id)) if store.exists(conn, session_id) else session_id
 
 
 def _ready(conn: Connection, visit: Visit) -> list[WorkerRow]:
@@ -181,8 +180,8 @@ def _day(text: str, visit: Visit) -> int:
 def _line(conn: Connection, session: Session) -> SessionLine:
     return SessionLine(
         session=session,
-        title=label(conn, session),
-        last_words=last_message(conn, session),
+        title=store.label(conn, session),
+        last_words=store.last_words(conn, session),
         at=max(session.started_at, session.last_user_at or 0),
     )
 
@@ -201,7 +200,7 @@ def session(conn: Connection, visit: Visit) -> Values:
     key = _key(found)
     return {
         "session": found,
-        "title": label(conn, found),
+        "title": store.label(conn, found),
         "parts": parts,
         "older": rows[0].id if len(rows) > MESSAGES_SHOWN else None,
         "turns": list(_turns(conn, rows[-MESSAGES_SHOWN:])),

@@ -13,6 +13,8 @@ from pathlib import Path
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8  # M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h
 _OWN_MAPPING_BYTES = 262_144
 _HEAPS = 2
+_USUAL_THRESHOLD = 700
+"""Python's own."""
 
 
 @lru_cache(maxsize=1)
@@ -41,6 +43,7 @@ def settle() -> None:
     """Frees what was only needed for loading, and exempts the rest from garbage collection, whose walk through it would make everybody wait
     for 0.1 s now and then. Called once, when all is loaded.
     """
+    gc.set_threshold(_USUAL_THRESHOLD)
     gc.collect()
     gc.freeze()  # before `trim`, whose own collection then has nothing to walk through
     trim()

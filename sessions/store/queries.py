@@ -281,6 +281,24 @@ def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
     return conn.scalar(query.limit(1))
 
 
+_LABEL = 48
+
+
+def label(conn: Connection, session: Session) -> str:
+    """Returns the title of the session, or how it began."""
+    return session.title or _excerpt(conn, session, newest=False) or session.id
+
+
+def last_words(conn: Connection, session: Session) -> str:
+    """Returns how the last message of the user begins."""
+    return _excerpt(conn, session, newest=True)
+
+
+def _excerpt(conn: Connection, session: Session, *, newest: bool) -> str:
+    text = " ".join((user_text(conn, session.id, newest=newest) or "").split())
+    return text if len(text) <= _LABEL else text[: _LABEL - 1].rstrip() + "…"
+
+
 def last_text_of_run(conn: Connection, run_id: str, role: Role) -> str | None:
     """The last words of this run."""
     of_run = messages.c.session_id == select(runs.c.session_id).where(runs.c.id == run_id).scalar_subquery()

@@ -34,7 +34,7 @@ class Arguments(BaseModel):
     """Arguments of a tool. Small models fill every field, so an empty text, an empty list or null counts as missing where a field may be
     missing. `keeps_empty`: fields in which an empty text says something."""
 
-    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
+    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True, defer_build=True)
     keeps_empty: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")

@@ -33,13 +33,15 @@ _LARGE = 262_144
 
 
 class ResponseModel(BaseModel):
-    """Base class of response bodies."""
+    """Base class of response bodies. Each is built when it is first used: a start would pay for all of them."""
+
+    model_config = ConfigDict(defer_build=True)
 
 
 class RequestModel(BaseModel):
     """Base class of request bodies. Unknown fields are an error, so that a misspelt field is noticed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class NoFields(RequestModel):

@@ -39,13 +39,13 @@ PARTS = Field(max_length=2_000, fail_fast=True)
 class Lenient(BaseModel):
     """Unknown fields are ignored: clients of newer versions send some in messages and their parts."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
 
 class Known(BaseModel):
     """A field that is not named here would be ignored in silence; so it is refused."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 Whole = Annotated[int, Field(ge=-(2**31), lt=2**31), BeforeValidator(as_integer)]

@@ -16,7 +16,6 @@ from gateway.app import open_app, running
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.output import Wrong
 from gateway.cli.terminal.conversation import RunOutcome, TerminalConversation, failure_text, leaving
-from gateway.commands.base import label, last_message
 from gateway.config.reading import load
 from gateway.context import App
 from gateway.home import prepare_home
@@ -113,7 +112,7 @@ def _choose(conn: Connection, newest: bool, resume: str | None, timezone: str) -
     if session is None:
         return SessionKey.cli(ids.session_id(now)), None
     last = store.chain(conn, session)[-1]
-    title, said = label(conn, session), last_message(conn, last)
+    title, said = store.label(conn, session), store.last_words(conn, last)
     moment = format_short_time(last.last_user_at or last.started_at, now, timezone)
     line = say("session.resumed", title=title, when=moment, last=said)
     answers = [each.content for each in store.last_messages(conn, last.id, 20) if each.role is Role.ASSISTANT]
@@ -140,10 +139,10 @@ async def _interruptible(app: App, conversation: TerminalConversation) -> AsyncG
 
 
 async def _ask_once(conversation: TerminalConversation, question: str) -> int:
-    from gateway.cli.terminal.screen import Screen, previewing
-
     if not sys.stdout.isatty():
         return await _exchange(conversation, question, _print)
+    from gateway.cli.terminal.screen import Screen, previewing
+
     screen = Screen()
     unlisten = conversation.listen(screen.on_event)
     with previewing(screen):

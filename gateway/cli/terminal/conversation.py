@@ -13,7 +13,6 @@ from sqlalchemy import Connection
 from adapters.registry import title_of
 from gateway.cli.base import operator, program, user_name
 from gateway.commands import ChatAccount, ChatContext, execute, find, parse
-from gateway.commands.base import label
 from gateway.context import App
 from gateway.runs.live import LiveEvent
 from gateway.texts import say
@@ -193,7 +192,7 @@ class TerminalConversation:
         def earlier(conn: Connection) -> list[tuple[str, str]]:
             found = store.recent(conn, source=Source.CLI, limit=100)
             others = [each for each in found if each.message_count and each.session_key != self.key]
-            return [(session.id, label(conn, session)) for session in others]
+            return [(session.id, store.label(conn, session)) for session in others]
 
         return await self.app.database.read(earlier)
 
@@ -222,7 +221,7 @@ class TerminalConversation:
                 run = runs.active(conn, session.session_key)
                 ask = asks.open_of(conn, run.id) if run is not None and session.ended_at is None else None
                 if ask is not None:
-                    return say("session.waits", title=label(conn, session), question=ask.question, id=session.id)
+                    return say("session.waits", title=store.label(conn, session), question=ask.question, id=session.id)
             return None
 
         return await self.app.database.read(waiting)
