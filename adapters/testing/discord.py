@@ -7,7 +7,8 @@
         assert await server.answered(server.dm(ann)) == ["hi"]
         assert server.violations == []
 
-A message that was sent twice under one enforced nonce is there once. `drop`, `invalidate` and `offline` make trouble.
+A message that was sent twice under one enforced nonce is there once. `drop`, `invalidate` and `offline` make trouble. `most_connected`: how many
+connections there were at the same time at most.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ class DiscordServer(DiscordApi):
         self.events: list[Json] = []
         self.resumed = 0
         self.identified = 0
+        self.most_connected = 0
         self.session = ""
         self._sockets: list[web.WebSocketResponse] = []
         self._pushes: set[asyncio.Task[None]] = set()
@@ -210,7 +212,7 @@ class DiscordServer(DiscordApi):
             "application": {"id": APPLICATION, "flags": self.flags},
         }
         self.dispatch("READY", ready)
-        self._sockets.append(socket)
+        self._add(socket)
         for event in list(self.events):
             await socket.send_str(json.dumps(event))
         self.dispatch("GUILD_CREATE", self.guild_create())
@@ -222,5 +224,9 @@ class DiscordServer(DiscordApi):
         self.resumed += 1
         for event in self.events[asked["seq"] or 0 :]:
             await socket.send_str(json.dumps(event))
-        self._sockets.append(socket)
+        self._add(socket)
         self.dispatch("RESUMED", {})
+
+    def _add(self, socket: web.WebSocketResponse) -> None:
+        self._sockets.append(socket)
+        self.most_connected = max(self.most_connected, len(self._sockets))
