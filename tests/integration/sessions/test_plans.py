@@ -1,16 +1,18 @@
 """Nothing that happens for every message goes through a whole table, however large the database has grown."""
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, event, text
 from sqlalchemy.engine import Engine
 
 from sessions import asks, events, inbox, outbox, runs, store, workspace_files
-from sessions.db import open_database
+from sessions.db import Database, open_database
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.messages import Content
 from sessions.records import InboxMode, InboxRow, Message, Role, Route, RunKind, Source
@@ -91,6 +93,16 @@ def send_all(conn: Connection) -> None:
         outbox.mark_sent(conn, row.id, "77", 10)
 
 
+def live_through(home: Path, database: Database) -> None:
+    transcripts = Transcripts(home, database)
+    database.write_now(a_day)
+    transcripts.flush()
+    transcripts.close()
+    key = SessionKey.parse("agent:main:slack:dm")
+    session = database.write_now(store.start, key, 20, source=Source.SLACK)
+    database.write_now(store.append, session.id, [Message(role=Role.USER, content="x")], 21)
+
+
 SMALL = {"hits", "CONSTANT", "pairings", "people", "leases", "deployments", "usage", "meta", "hit", "json_each"}
 
 
@@ -124,13 +136,7 @@ def scans(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     database = open_database(home)
     event.listen(Engine, "before_cursor_execute", explain)
     try:
-        transcripts = Transcripts(home, database)
-        database.write_now(a_day)
-        transcripts.flush()
-        transcripts.close()
-        key = SessionKey.parse("agent:main:slack:dm")
-        session = database.write_now(store.start, key, 20, source=Source.SLACK)
-        database.write_now(store.append, session.id, [Message(role=Role.USER, content="x")], 21)
+        live_through(home, database)
     finally:
         event.remove(Engine, "before_cursor_execute", explain)
         database.close()
@@ -140,3 +146,61 @@ def scans(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_no_statement_of_a_messages_way_scans_a_table(scans: list[str]) -> None:
     assert scans == [], "\n".join(scans)
+
+
+class PostgresPlans:
+    """Looks at the plan of every statement while it listens. `scans`: those that go through a table, or a whole index of it, from end to end.
+    `most`: the milliseconds of the slowest, and what it was.
+    """
+
+    def __init__(self, conn: Connection) -> None:
+        # An index of some rows only is short, as long as those are few.
+        partial = "SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL"
+        self._short = set(conn.scalars(text(partial)))
+        self.scans: list[str] = []
+        self.seen = 0
+        self.most = (0.0, "")
+
+    @contextmanager
+    def listening(self) -> Generator[None]:
+        event.listen(Engine, "before_cursor_execute", self._before)
+        event.listen(Engine, "after_cursor_execute", self._after)
+        try:
+            yield
+        finally:
+            event.remove(Engine, "before_cursor_execute", self._before)
+            event.remove(Engine, "after_cursor_execute", self._after)
+
+    def _before(self, _: Any, cursor: Any, statement: str, parameters: Any, *__: object) -> None:
+        if statement.split(maxsplit=1)[0] in {"SELECT", "UPDATE", "DELETE", "INSERT", "WITH"}:
+            self.seen += 1
+            with cursor.connection.cursor() as beside:
+                (((plan,),),) = beside.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters).fetchall()
+            self._look(plan["Plan"], statement, stops=False)
+        self._began = time.perf_counter()
+
+    def _after(self, _: Any, __: Any, statement: str, *___: object) -> None:
+        took = (time.perf_counter() - self._began) * 1000
+        self.most = max(self.most, (took, " ".join(statement.split())))
+
+    def _look(self, node: Mapping[str, Any], statement: str, *, stops: bool) -> None:
+        table, index = node.get("Relation Name", ""), node.get("Index Name")
+        goes_through = node["Node Type"] == "Seq Scan" or (
+            index is not None and "Index Cond" not in node and index not in self._short and not stops
+        )
+        if goes_through and table not in SMALL and table.removeprefix("procrastinate_") not in {"workers", "events"}:
+            self.scans.append(f"{node['Node Type']} on {table} {index or ''}: {' '.join(statement.split())}")
+        for child in node.get("Plans", ()):
+            asks_for_one = child["Parent Relationship"] == "InitPlan" and "EXISTS" in statement
+            self._look(child, statement, stops=stops or node["Node Type"] == "Limit" or asks_for_one)
+
+
+def test_nor_does_it_on_postgresql(home: Path, postgres_url: str) -> None:
+    """In an empty database every index is as good as none, so the planner is told to use one wherever it can."""
+    database = open_database(home, f"{postgres_url}&options=-c%20enable_seqscan%3Doff")
+    plans = database.read_now(PostgresPlans)
+    with plans.listening():
+        live_through(home, database)
+    database.close()
+    assert plans.seen > 100
+    assert plans.scans == [], "\n".join(plans.scans)
