@@ -59,9 +59,9 @@ async def serve_model() -> None:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[PostgresServer]:
+def postgres(*, durable: bool = True) -> Iterator[PostgresServer]:
     with tempfile.TemporaryDirectory(prefix="hermes-postgres-", ignore_cleanup_errors=True) as folder:
-        server = PostgresServer(Path(folder), durable=True)
+        server = PostgresServer(Path(folder), durable=durable)
         try:
             yield server
         finally:

@@ -150,13 +150,17 @@ def test_no_statement_of_a_messages_way_scans_a_table(scans: list[str]) -> None:
 
 class PostgresPlans:
     """Looks at the plan of every statement while it listens. `scans`: those that go through a table, or a whole index of it, from end to end.
-    `most`: the milliseconds of the slowest, and what it was.
+    `most`: the milliseconds of the slowest, and what it was. `rows`: how many a table must have to count.
     """
 
-    def __init__(self, conn: Connection) -> None:
+    def __init__(self, conn: Connection, rows: int = -1) -> None:
         # An index of some rows only is short, as long as those are few.
         partial = "SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL"
         self._short = set(conn.scalars(text(partial)))
+        large = text("SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples >= :rows")
+        self._large = (
+            set(conn.scalars(large, {"rows": rows})) - SMALL - {"procrastinate_workers", "procrastinate_events"}
+        )
         self.scans: list[str] = []
         self.seen = 0
         self.most = (0.0, "")
@@ -188,7 +192,7 @@ class PostgresPlans:
         goes_through = node["Node Type"] == "Seq Scan" or (
             index is not None and "Index Cond" not in node and index not in self._short and not stops
         )
-        if goes_through and table not in SMALL and table.removeprefix("procrastinate_") not in {"workers", "events"}:
+        if goes_through and table in self._large:
             self.scans.append(f"{node['Node Type']} on {table} {index or ''}: {' '.join(statement.split())}")
         for child in node.get("Plans", ()):
             asks_for_one = child["Parent Relationship"] == "InitPlan" and "EXISTS" in statement
