@@ -202,6 +202,20 @@ def test_a_skill_travels_with_whose_it_is(a: TeamHome, b: TeamHome):
     assert a.files(SKILLS) == b.files(SKILLS), "never the words of one under the name of the other"
 
 
+def test_old_files_go_and_what_waits_for_being_sent_stays(a: TeamHome, b: TeamHome, database: Database):
+    for path in ("inbox/old.png", "inbox/new.png", "old.md"):
+        os.utime(a.write(path, "x"), (1, 1) if "old" in path else None)
+    a.shared.sync(NS)
+    b.shared.sync(NS)
+    assert database.write_now(workspace_files.prune_received, "inbox", 2_000) == 1
+    b.shared.sync(NS)
+    assert set(b.files()) == {"inbox/new.png", "old.md"}
+    for folder in ("waits", "sent"):
+        a.shared.put(a.write(f"{folder}/plan.pdf", "x", OUTGOING))
+    database.write_now(workspace_files.prune_outgoing, ["waits"], 2**62)
+    assert set(database.read_now(workspace_files.listing, OUTGOING)) == {"waits/plan.pdf"}
+
+
 def test_nothing_is_asked_where_nothing_was_changed(a: TeamHome):
     a.write("plan.md", "one")
     a.shared.sync(NS)
