@@ -34,8 +34,9 @@ def main(home: Path) -> None:
         session = database.write_now(store.start, SessionKey.cli(f"c{number}"), NOW, source=Source.CLI)
         for action in (jobs.JobAction.PAUSE, jobs.JobAction.DELETE):
             database.write_now(jobs.act, job, action, NOW, WHO)
-        database.write_now(people.let_in, code, NOW, Content(text="welcome"), by=WHO)
-        database.write_now(people.shut_out, str(number), NOW, by=WHO)
+        if code:  # kills have left three who wait otherwise, and no more may
+            database.write_now(people.let_in, code, NOW, Content(text="welcome"), by=WHO)
+            database.write_now(people.shut_out, str(number), NOW, by=WHO)
         database.write_now(sign_ins.redeem, link, NOW)
         erase.forget_note(home, database, note, by=WHO, now=NOW)
         erase.erase(home, database, [session.id], by=WHO, now=NOW)
