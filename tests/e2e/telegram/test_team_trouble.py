@@ -1,21 +1,24 @@
 """Gateways of a team in trouble: their PostgreSQL is restarted and cut off, one of them dies in another namespace, and several are connected with
-Discord in turn.
+Discord in turn, and earlier ones run beside those of this version.
 """
 
 import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import aiohttp
 import psutil
 import pytest
 from sqlalchemy import Connection, select
@@ -32,9 +35,11 @@ from tests.e2e.telegram.daemon import process, write_config
 from tests.fakes.model_replies import Reply
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
+from tests.machine import free_port
 
 CHATS, EVERY_SECONDS = 3, 1.5
 TAKEOVER_SECONDS = 8.0
+EARLIER = "313a492"
 
 pytestmark = pytest.mark.chaos
 
@@ -308,3 +313,95 @@ async def test_discord_sees_one_connection_at_any_moment(home: Path, postgres_ur
     record_property("took", took)
     assert took["SIGKILL"] < TAKEOVER_SECONDS + 1, took
     assert took["SIGTERM"] < 5, took
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Iterator[Path]:
+    """The source of the version with which the engine came."""
+    root, there = Path(__file__).parents[3], tmp_path / "earlier"
+    git = ["git", "-C", str(root), "worktree"]
+    if (
+        not shutil.which("git")
+        or subprocess.run([*git, "add", "--detach", there, EARLIER], capture_output=True).returncode
+    ):
+        pytest.skip(f"commit {EARLIER} is not here")
+    yield there
+    subprocess.run([*git, "remove", "--force", there], check=True)
+
+
+@pytest.mark.timeout(200)
+async def test_two_of_an_earlier_version_and_two_of_this_one_share_the_work(
+    home: Path, earlier: Path, fresh_postgres_url: str, record_property
+) -> None:
+    """The database is brought to this version under those that run."""
+    root, key = Path(__file__).parents[3], "k" * 32
+
+    def script(call: Any) -> Any:
+        return Reply(text=f"answer to {call['messages'][-1]['content'].rpartition(chr(10))[2]}")
+
+    async with TelegramServer() as server, ModelServer(script) as model:
+        ann = server.user(7, "Ann")
+        dm, ports, started = server.dm(ann), [free_port() for _ in range(4)], list[asyncio.subprocess.Process]()
+        async with AsyncExitStack() as stack:
+            daemons = await stack.enter_async_context(gateways([]))
+            http = await stack.enter_async_context(aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}))
+            for number, source in enumerate([earlier, earlier, root, root]):
+                folder = home / str(number)
+                folder.mkdir()
+                sections = {
+                    "model": {"base_url": model.url, "name": "big", "api_key": "k"},
+                    "database": {"url": fresh_postgres_url},
+                    "memory": {"enabled": False},
+                    "api": {
+                        "port": ports[number],
+                        "keys": [{"name": "laptop", "key": key, "scopes": ["chat", "read"]}],
+                    },
+                }
+                write_config(folder, server, sections=sections)
+                program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]
+                quiet, environ = (
+                    asyncio.subprocess.DEVNULL,
+                    {**os.environ, "HERMES_HOME": str(folder), "PYTHONPATH": str(source)},
+                )
+                made = await asyncio.create_subprocess_exec(
+                    *program, env=environ, cwd=source, stdin=quiet, stdout=quiet, stderr=quiet
+                )
+                started.append(made)
+                daemons[made.pid] = made
+                async with asyncio.timeout(60):
+                    while not await is_up(http, ports[number]):
+                        await asyncio.sleep(0.1)
+
+            async def call(number: int, text: str) -> str:
+                body = {"model": "hermes", "messages": [{"role": "user", "content": text}]}
+                url, session = f"http://127.0.0.1:{ports[number]}/v1/chat/completions", {"X-Hermes-Session-Id": "s"}
+                async with http.post(url, json=body, headers=session) as answer:
+                    assert answer.status == 200, await answer.text()
+                    return (await answer.json())["choices"][0]["message"]["content"]
+
+            database = open_database(home, fresh_postgres_url)
+            stack.callback(database.close)
+            took: list[float] = []
+            for turn in range(24):
+                began = time.monotonic()
+                assert await call(turn % 4, f"call {turn}") == f"answer to call {turn}"
+                took.append(time.monotonic() - began)
+            said = [f"hello {number}" for number in range(3)]
+            for count, text in enumerate(said, 1):
+                server.user_says(dm, ann, text)
+                await server.answered(dm.id, count)
+                await until(database, unsent, lambda waiting: waiting == 0)  # else nobody knows whether it arrived
+                daemons.pop(started[count - 1].pid)  # first both of the earlier version leave, then one of this
+                started[count - 1].send_signal(signal.SIGKILL if count == 1 else signal.SIGTERM)
+                await started[count - 1].wait()
+            assert server.answers(dm.id) == [f"answer to {text}" for text in said]
+            assert await call(3, "the last one") == "answer to the last one"
+            assert server.violations == []
+    record_property("the longest call", round(max(took), 2))
+
+
+async def is_up(http: aiohttp.ClientSession, port: int) -> bool:
+    with contextlib.suppress(aiohttp.ClientError):
+        async with http.get(f"http://127.0.0.1:{port}/healthz") as answer:
+            return answer.status == 200
+    return False
