@@ -133,8 +133,8 @@ async def spread(count: int, work: Callable[[int], Awaitable[object]]) -> tuple[
     return (time.perf_counter() - began) / done, (time.process_time() - cpu) / done
 
 
-async def bare_client(agent: AgentSection, url: str, count: int) -> float:
-    """CPU seconds of the openai client alone, streaming the answer to a prompt of the same kind."""
+async def bare_client(agent: AgentSection, url: str, count: int, *, streams: bool = True) -> float:
+    """CPU seconds of the openai client alone, for the answer to a prompt of the same kind."""
     from openai import AsyncOpenAI
 
     from gateway.agent.tools.registry import Toolbox
@@ -143,9 +143,10 @@ async def bare_client(agent: AgentSection, url: str, count: int) -> float:
     tools = Toolbox.of(agent.tools).schemas
 
     async def ask(_: int) -> None:
-        stream = await client.chat.completions.create(model=NAME, messages=messages, tools=tools, stream=True)  # type: ignore[call-overload]
-        async for _ in stream:
-            pass
+        answer = await client.chat.completions.create(model=NAME, messages=messages, tools=tools, stream=streams)  # type: ignore[call-overload]
+        if streams:
+            async for _ in answer:
+                pass
 
     async with AsyncOpenAI(base_url=url, api_key="none") as client:
         await ask(0)
