@@ -240,9 +240,13 @@ class Intake:
         )
 
     def _message(self, conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bool = True) -> IntakeResult:
-        if (refusal := self._refusal(conn, inbound, chat)) is not None:
+        refusal, waiting = self._refusal(conn, inbound, chat), None
+        if refusal is None:
+            waiting = waiting_for(conn, inbound, chat, allowed=allowed and chat.account.may_approve)
+            # What was asked can be answered on a day that is used up, too: the run has begun.
+            refusal = None if waiting is not None and waiting.answered else chat.day_limit(conn)
+        if refusal is not None:
             return IntakeResult(outcome=self._refuse(conn, inbound, chat, refusal))
-        waiting = waiting_for(conn, inbound, chat, allowed=allowed and chat.account.may_approve)
         answers = waiting is None or waiting.answered
         messages = _messages(conn, inbound, chat, waiting.ask if waiting and answers else None)
         accepted = _accept(conn, chat, inbound.dedup_key, messages, answers=answers)
@@ -266,7 +270,7 @@ class Intake:
         if (count := inbox.count_unread(conn, chat.session_key)) >= limits.queue_per_chat:
             return say("limits.queue_full", count=count)
         lock(conn, chat.session_key)
-        return chat.day_limit(conn)
+        return None
 
     def _refuse(self, conn: Connection, inbound: Inbound, chat: ChatContext, refusal: str) -> IntakeOutcome:
         """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become a flood of replies."""
@@ -318,7 +322,10 @@ class Intake:
         """
         if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
             return IntakeOutcome.IGNORED
-        if (refusal := self._refusal(conn, inbound, chat)) is not None:
+        refusal = self._refusal(conn, inbound, chat)
+        if refusal is None:
+            refusal = chat.day_limit(conn)
+        if refusal is not None:
             return self._refuse(conn, inbound, chat, refusal)
         message = inbox_message(inbound)
         if inbox.amend(conn, chat.session_key, inbound.message_id, message.content or ""):

@@ -33,7 +33,7 @@ async def team(home: Path, driver: Driver, model: ModelServer, **limits: Any) ->
     eve = {"name": "eve", "ids": [f"{driver.name}:{driver.stranger.id}"], **limits}
     return {
         "model": {"base_url": model.url, "name": "big", "api_key": "k"},
-        "agents": {"main": {"tools": ["process"]}},
+        "agents": {"main": {"tools": ["process", "ask_human"]}},
         "people": [eve],
     }
 
@@ -82,13 +82,16 @@ async def test_who_may_approve_does(home: Path, driver: Driver) -> None:
 
 
 async def test_a_day_has_its_limit_for_each_person(home: Path, driver: Driver) -> None:
-    async with ModelServer(["one", "two", "three"]) as model:
+    ask = calls(call("ask_human", {"question": "Which one?", "options": ["red", "blue"]}))
+    async with ModelServer([ask, "one", "two", "three"]) as model:
         sections = await team(home, driver, model, messages_per_day=1)
         async with scene(home, driver, sections={**sections, "limits": {"person_messages_per_day": 2}}) as s:
             room = driver.dm(driver.stranger)
-            assert await s.answer_to("first", room, person=driver.stranger) == "one"
+            driver.says(room, "first", person=driver.stranger)
+            await s.until(lambda: any(said.labels for said in driver.said_by_bot(room)))
+            assert await s.answer_to("the red one", room, person=driver.stranger) == "one"  # no message of its own
             assert await s.answer_to("second", room, person=driver.stranger) == say("limits.day_messages", limit="1")
-            assert len(model.calls) == 1
+            assert len(model.calls) == 2
             assert await s.answer_to("mine") == "two"  # the owner has the limit of everybody
             rows = await s.app.database.read(audit.listing, action="limit")
             assert [(row.who, row.about) for row in rows] == [("eve", "messages_per_day")]
