@@ -176,7 +176,7 @@ async def measure(table: ResultTable, count: int, teams: list[int]) -> None:
     with postgres() as server, model_server("bench.team", "--model") as model:
         for workers in teams:
             async with team(workers, server, model) as it:
-                await it.load(LINES * 4)  # plans, caches, client libraries
+                await it.load(LINES * 12)  # plans of every connection, caches, client libraries
                 before, began = it.cpu(), time.perf_counter()
                 took = await it.load(count)
                 wall, after = time.perf_counter() - began, it.cpu()
