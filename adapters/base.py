@@ -158,7 +158,7 @@ class Adapter:
 
 
 class ShowsDrafts(Adapter, ABC):
-    """A live preview of an answer that is still growing. Drafts may be lost; the final text is sent by `send`."""
+    """A live preview of an answer that is still growing. Drafts may be lost. The final text takes the place of the preview (`finish_draft`), or is sent by `send`."""
 
     draft_renew_every = float("inf")
     """Seconds after which a preview has to be shown again, where it fades."""

@@ -62,7 +62,7 @@ def retry_decision(
     row: OutRow, error: TryLater, now: int, *, edits: bool = False, can_probe: bool = True
 ) -> RetryDecision:
     """Decides when a row is tried again that the platform has not taken. An edit that is made twice does no harm, so it is never in doubt.
-    A message that may have arrived is tried FURTHER_TRIES more often, after a pause, which is longer where no probe tells whether the chat
+    A message that may have arrived is tried again at most FURTHER_TRIES times, after a pause, which is longer where no probe tells whether the chat
     can be reached. Everything else is tried until it is too old.
     """
     doubtful = error.ambiguous and not edits
@@ -219,8 +219,9 @@ class Delivery:
         self._recovers_at = time.monotonic() + RECOVER_SECONDS
 
     def _left_claimed(self, conn: Connection, busy: Sequence[str]) -> list[int]:
-        alone = self.app.holders.is_shared  # then whoever holds the platform is the only one who sends
-        return outbox.left_claimed(conn, self._platform, self.app.owner, busy, alone=alone)
+        # Where gateways share a database, only the one that holds the platform sends.
+        others_cannot_send = self.app.holders.is_shared
+        return outbox.left_claimed(conn, self._platform, self.app.owner, busy, alone=others_cannot_send)
 
     def _free_left(self, conn: Connection, busy: Sequence[str], owner_key: str | None) -> None:
         outbox.release(conn, self._platform, self._left_claimed(conn, busy))
@@ -368,7 +369,7 @@ class Delivery:
         return more
 
     async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
-        if error.after:  # the platform answers, it only wants fewer calls
+        if error.after is not None:  # the platform answers; it only wants fewer calls, or the message elsewhere
             self._pacer.hold(error.after, row.route.address)
         else:
             self._mark_failing(str(error))

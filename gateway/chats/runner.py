@@ -91,7 +91,7 @@ class PlatformHealth:
 
 
 class PlatformRunner:
-    """One adapter with its delivery and presence. `run` continues until it is cancelled, whatever the platform does."""
+    """One adapter with its delivery and presence. `run` ends when it is cancelled or its lease is lost, and by no error of the platform."""
 
     def __init__(
         self,

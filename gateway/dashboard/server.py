@@ -215,7 +215,7 @@ def require_own_origin(request: web.Request) -> None:
         is_ours = site == "same-origin"
     elif origin is not None:
         is_ours = urlsplit(origin).netloc == request.headers.get(hdrs.HOST)
-    else:  # an old browser, or none: the value in the form decides
+    else:  # an old browser, or none: only the value in the form tells, which `forms.py` checks always
         is_ours = True
     if not is_ours:
         raise ApiError(403, "This form is not from a page of the gateway.", code="origin_not_allowed")

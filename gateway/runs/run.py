@@ -93,7 +93,7 @@ class ActiveRun:
     def draining(self) -> bool:
         return self._draining()
 
-    def _now(self) -> Run:
+    def _with_time_worked(self) -> Run:
         """Returns the run as it was claimed, with the time that it was worked on until now. Its fence is checked by each write."""
         worked = self.app.standstills.elapsed(self._since, self.app.clock())
         return replace(self.claimed, worked_ms=self.claimed.worked_ms + worked)
@@ -103,7 +103,7 @@ class ActiveRun:
 
     def log_fields(self) -> dict[str, Any]:
         """Returns the fields of the log line about the run's end: chat, model, seconds since it was asked, tokens of all its steps."""
-        run, answer = self._seen.run if self._seen else self._now(), self._last_answer
+        run, answer = self._seen.run if self._seen else self._with_time_worked(), self._last_answer
         usage = (answer.usage.input_tokens, answer.usage.output_tokens) if answer else (0, 0)
         address = run.route.address if run.route else None
         return {
@@ -163,7 +163,7 @@ class ActiveRun:
         limit = (limits_of(limits) if run.kind is RunKind.FAREWELL else limits).reached(
             steps=run.steps,
             tokens=run.input_tokens + run.output_tokens,
-            seconds=self._now().worked_ms / 1000,
+            seconds=self._with_time_worked().worked_ms / 1000,
             today=seen.spent,
         )
         return Situation(calls=seen.calls, unread=seen.unread, limit=limit)
@@ -246,14 +246,18 @@ class ActiveRun:
         if run.kind is RunKind.CHAT and run.route is not None:
             notice = Content(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
         wake_at = self.app.outages.next_try(self._wanted, now)
-        await self._database.write(runs.sleep, self._now(), now, wake_at=wake_at, model=self._wanted, notice=notice)
+        await self._database.write(
+            runs.sleep, self._with_time_worked(), now, wake_at=wake_at, model=self._wanted, notice=notice
+        )
         return wake_at
 
     async def put_off(self, *, attempts: int) -> None:
         """Puts off a farewell that cannot be given now."""
         now, wanted = self.app.clock(), self._wanted if self._seen is not None else None
         wake_at = next_try(self.claimed, now)
-        await self._database.write(runs.sleep, self._now(), now, wake_at=wake_at, model=wanted, attempts=attempts)
+        await self._database.write(
+            runs.sleep, self._with_time_worked(), now, wake_at=wake_at, model=wanted, attempts=attempts
+        )
 
     async def _settle_files(self) -> None:
         """Fetches the files of new messages now, so that admitting a message never waits for them."""
@@ -300,16 +304,16 @@ class ActiveRun:
     # --- the journal ---
 
     async def take_in_new_messages(self) -> None:
-        await self._database.write(runs.take_in_new_messages, self._now(), self.app.clock())
+        await self._database.write(runs.take_in_new_messages, self._with_time_worked(), self.app.clock())
 
     async def commit_answer(self, answer: Answer) -> None:
         await self._database.write(self._commit_answer, self._model_answer(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
         now = self.app.clock()
-        calls = runs.answered(conn, self._now(), said, now, step=self._snapshot.run.steps)
+        calls = runs.answered(conn, self._with_time_worked(), said, now, step=self._snapshot.run.steps)
         for call in calls if cut_off else ():
-            runs.tool_done(conn, self._now(), call.id, CUT_OFF, now)
+            runs.tool_done(conn, self._with_time_worked(), call.id, CUT_OFF, now)
 
     def _model_answer(self, answer: Answer) -> ModelAnswer:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
@@ -345,7 +349,7 @@ class ActiveRun:
         reply, announces = self._headed(body)
         is_over = await self._database.write(
             runs.finish,
-            self._now(),
+            self._with_time_worked(),
             self._model_answer(answer),
             self.app.clock(),
             step=self._snapshot.run.steps,
@@ -376,14 +380,14 @@ class ActiveRun:
             day=self.app.today(),
         )
         reply = Content(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
-        await self._database.write(runs.keep_stopped, self._now(), said, self.app.clock(), reply=reply)
+        await self._database.write(runs.keep_stopped, self._with_time_worked(), said, self.app.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
         reply, announces = self._headed(Content(text=text) if self._snapshot.run.route else None)
         await self._database.write(
             runs.finish,
-            self._now(),
+            self._with_time_worked(),
             ModelAnswer(text=text),
             self.app.clock(),
             step=self._snapshot.run.steps,
@@ -393,13 +397,13 @@ class ActiveRun:
         )
 
     async def hand_over_calls(self) -> None:
-        await self._database.write(runs.hand_over, self._now(), self.app.clock())
+        await self._database.write(runs.hand_over, self._with_time_worked(), self.app.clock())
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """Ends the run in error; never raises for a run that is over."""
         body, announces = self._headed(Content(text=notice) if notice else None)
         await self._database.write(
-            runs.fail, self._now(), error, self.app.clock(), notice=body, announces=announces, code=code
+            runs.fail, self._with_time_worked(), error, self.app.clock(), notice=body, announces=announces, code=code
         )
 
     # --- the tools ---
@@ -436,7 +440,7 @@ class ActiveRun:
             await self._database.until_available(partial(files.bring, tool.folder, self._snapshot.session.ns))
         # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
-            await self._database.write(runs.tool_started, self._now(), call.id, self.app.clock())
+            await self._database.write(runs.tool_started, self._with_time_worked(), call.id, self.app.clock())
         self._publish("tool", tool.name)
         log.debug("tool.started", run_id=self.claimed.id, tool=tool.name)
         began = time.monotonic()
@@ -445,7 +449,9 @@ class ActiveRun:
         self.app.metrics.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
         log.debug("tool.finished", run_id=self.claimed.id, tool=tool.name, seconds=round(seconds, 3))
         if files is not None:  # before its result is stored: what counts as done is not lost with this process
-            keep = partial(files.keep, tool.folder, self._snapshot.session.ns, self._now(), self.app.clock())
+            keep = partial(
+                files.keep, tool.folder, self._snapshot.session.ns, self._with_time_worked(), self.app.clock()
+            )
             await self._database.until_available(keep)
         self._publish("tool_done", tool.name)
         if isinstance(outcome, HumanQuestion):
@@ -489,7 +495,7 @@ class ActiveRun:
         shown, announces = self._headed(card if self._snapshot.run.route else None)
         self.is_parked = await self._database.write(
             park,
-            self._now(),
+            self._with_time_worked(),
             call,
             question,
             self.app.clock(),
@@ -505,7 +511,7 @@ class ActiveRun:
             await self._database.write(self._withdraw, call)
 
     def _withdraw(self, conn: Connection, call: Message) -> None:
-        now, run = self.app.clock(), self._now()
+        now, run = self.app.clock(), self._with_time_worked()
         runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
         runs.take_in_new_messages(conn, run, now)
 
@@ -519,7 +525,9 @@ class ActiveRun:
 
     async def done(self, call: Message, result: Result) -> None:
         now = self.app.clock()
-        await self._database.write(runs.tool_done, self._now(), call.id, result.content, now, state=result.state)
+        await self._database.write(
+            runs.tool_done, self._with_time_worked(), call.id, result.content, now, state=result.state
+        )
         if result.state is MessageState.UNKNOWN:
             log.warning("tool.unknown_outcome", run_id=self.claimed.id, tool=call.tool_name)
 

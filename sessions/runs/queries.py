@@ -194,7 +194,7 @@ class ModelAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """How a session of this key is opened, and what its runs are for. `wait_ms`: a run begins that much later, because more is coming.
-    `options` count before those of the message. `reset`: when the session before is reset; None: not now. `farewell`: the agent has the
+    `options` count before those of the message. `reset`: the reset policy of the key; None: its sessions are never reset. `farewell`: the agent has the
     tools to save something before."""
 
     user_id: str | None = None

@@ -1,6 +1,6 @@
 """Runs folds: background model calls that turn messages into notes and a new digest.
 
-A session is folded when it has many unfolded messages, when nobody has written for some minutes, and when it has ended. At most one fold
+A session is folded when its unfolded messages take more tokens than a prompt surely shows or are very many, when nobody has written for some minutes, and when it has ended. At most one fold
 at a time works on a namespace, also with several processes.
 """
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, event, text
+from structlog.testing import capture_logs
 
 from adapters.base import Adapter, Deliver, Pace, TryLater, Undeliverable
 from gateway.chats import delivery
@@ -42,6 +43,7 @@ class Chats(Adapter):
         self.unheard = False
         self.never_heard: set[str] = set()
         self.refused = 0
+        self.moved = False
         self.tries = 0
         self.open = asyncio.Event()
         self.open.set()
@@ -56,6 +58,9 @@ class Chats(Adapter):
         if self.refused:
             self.refused -= 1
             raise TryLater("connection refused")
+        if self.moved:
+            self.moved = False
+            raise TryLater("it goes elsewhere", after=0)
         if self.unheard or piece["text"] in self.never_heard:
             self.tries += 1
             raise TryLater("no answer", ambiguous=True)
@@ -150,6 +155,16 @@ async def until(ready: Any) -> None:
     async with asyncio.timeout(30):
         while not ready():
             await asyncio.sleep(0.005)
+
+
+async def test_a_message_that_goes_elsewhere_is_no_failure_of_the_platform(sqlite: Database) -> None:
+    chats = Chats(per_second=1_000)
+    chats.moved = True
+    with capture_logs() as logged:
+        async with delivering(sqlite, chats):
+            await sqlite.write(put, "7", "hello")
+            await until(lambda: chats.sent == [("7", "hello")])
+    assert not [line for line in logged if line["event"] == "platform.not_sending"]
 
 
 async def test_each_chat_gets_its_messages_and_pieces_in_order(database: Database) -> None:
