@@ -200,8 +200,11 @@ class PostgresPlans:
 
 
 def test_nor_does_it_on_postgresql(home: Path, postgres_url: str) -> None:
-    """In an empty database every index is as good as none, so the planner is told to use one wherever it can."""
-    database = open_database(home, f"{postgres_url}&options=-c%20enable_seqscan%3Doff")
+    """In an empty database every index is as good as none, and every join as good as another, so the planner is told to use an index wherever
+    it can, and for each row.
+    """
+    told = "%20".join(f"-c%20enable_{way}%3Doff" for way in ("seqscan", "hashjoin", "mergejoin"))
+    database = open_database(home, f"{postgres_url}&options={told}")
     plans = database.read_now(PostgresPlans)
     with plans.listening():
         live_through(home, database)

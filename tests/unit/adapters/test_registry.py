@@ -56,7 +56,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     for name in [name for name in sys.modules if name.startswith("adapters.telegram.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "telegram", None)
-    with pytest.raises(Unavailable, match=r"Run: pip install 'hermes-gateway\[telegram\]'"):
+    with pytest.raises(Unavailable, match=r"Run: .*\[telegram\]'"):
         build("telegram", section_model("telegram")(token="1:x"))
 
 
