@@ -26,14 +26,16 @@ def list_(cli: Cli) -> None:
     configured = _configured(cli)
     if not everybody and not waiting and not configured:
         click.echo("Nobody has been approved, and nobody waits. People get a code when they write to the bot.")
-    for platform, user in configured:
-        who = "anybody" if user == "*" else ""
-        owner = "  (owner)" if owners.get(platform) == user else ""
-        click.echo(f"{platform}:{user}  {who}  in allowed_users{owner}".replace("    ", "  "))
-    for person in everybody:
-        click.echo(
-            f"{person.platform}:{one_line(person.user_id)}  {one_line(person.name)}{'  (owner)' if person.owner else ''}"
-        )
+    places: dict[tuple[str, str], list[str]] = {(person.platform, person.user_id): [] for person in everybody}
+    for platform, user, place in configured:
+        places.setdefault((platform, user), []).append(place)
+    names = {(person.platform, person.user_id): person.name for person in everybody}
+    owned = {(person.platform, person.user_id) for person in everybody if person.owner} | set(owners.items())
+    for (platform, user), found in places.items():
+        owner = "(owner)" if (platform, user) in owned else ""
+        name = "anybody" if user == "*" else names.get((platform, user), "")
+        parts = (f"{platform}:{user}", name, ", ".join(found), owner)
+        click.echo("  ".join(one_line(part) for part in parts if part))
     for asked in waiting:
         left = format_duration((asked.expires_at - now_ms()) / 1000)
         click.echo(
@@ -41,17 +43,26 @@ def list_(cli: Cli) -> None:
         )
 
 
-def _configured(cli: Cli) -> list[tuple[str, str]]:
-    """Returns platform and id of those who stand in `allowed_users`; none where the configuration cannot be used."""
+def _configured(cli: Cli) -> list[tuple[str, str, str]]:
+    """Returns platform, id and place of those whom the configuration lets in; none where it cannot be used."""
+    from gateway.chats.access import access_rules
     from gateway.config.problems import BadConfig
     from gateway.config.reading import load
 
     try:
-        sections = load(cli.home, cli.environ).config.platforms.by_name()
+        config = load(cli.home, cli.environ).config
     except BadConfig:
-        click.echo("The configuration has mistakes, so its allowed_users are not listed: hermes config check", err=True)
+        click.echo("The configuration has mistakes, so whom it lets in is not known: hermes config check", err=True)
         return []
-    return [(name, user) for name, section in sections.items() if section.enabled for user in section.allowed_users]
+    found: list[tuple[str, str, str]] = []
+    for name, section in config.platforms.by_name().items():
+        if section.enabled:
+            rules = access_rules(config, name)
+            found += [(name, user, "in allowed_users") for user in sorted(rules.allowed_users)]
+            found += [
+                (name, user, f"in people as {who.name}") for user, who in (rules.people or {}).items() if who.scopes
+            ]
+    return found
 
 
 @pair.command()
@@ -70,7 +81,16 @@ def approve(cli: Cli, code: str) -> None:
 def revoke(cli: Cli, user: str) -> None:
     """Remove USER's access. USER is an id as `hermes pair list` shows it."""
     with opened(cli) as database:
-        for person in database.write_now(people.shut_out, user, now_ms(), by=operator()):
-            click.echo(
-                f"{one_line(person.name or person.user_id)} ({person.platform}:{person.user_id}) has no access any more."
-            )
+        gone = database.write_now(people.shut_out, user, now_ms(), by=operator())
+    configured = _configured(cli)
+    for person in gone:
+        who = f"{one_line(person.name or person.user_id)} ({person.platform}:{person.user_id})"
+        still = [
+            place
+            for platform, user, place in configured
+            if platform == person.platform and user in {"*", person.user_id}
+        ]
+        if still:
+            click.echo(f"The pairing of {who} is removed. config.yaml still gives access: {', '.join(still)}.")
+        else:
+            click.echo(f"{who} has no access any more.")

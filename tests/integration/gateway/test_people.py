@@ -1,12 +1,15 @@
 """Letting people in: codes that are short-lived, few, kept as hashes, and good for one person."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import Connection, text
 
+from gateway.cli.main import hermes
 from sessions import people
-from sessions.db import Database
+from sessions.db import Database, open_database
 from sessions.errors import NotFound
 from sessions.keys import Address, ChatKind, Platform
 from tests.conftest import START
@@ -109,6 +112,29 @@ def test_revoking_by_id_or_with_the_platform(database: Database):
     assert [gone.platform for gone in database.write_now(people.revoke, "7")] == ["telegram"]
     with pytest.raises(NotFound):
         database.write_now(people.revoke, "7")
+
+
+def test_who_is_let_in_by_the_configuration_is_listed_and_revoking_says_that_they_still_are(home: Path):
+    config = """platforms: {slack: {enabled: true, bot_token: xoxb-1, app_token: xapp-1, allowed_users: ["U7"]}}
+people: [{name: bo, ids: ["slack:U8"]}]
+"""
+    (home / "config.yaml").write_text(config)
+    with contextlib.closing(open_database(home)) as database:
+        for number, user in enumerate(("U7", "U8", "U9")):
+            database.write_now(people.admit, "slack", user, f"Person {user}", START + number)
+
+    def pair(*arguments: str) -> str:
+        return CliRunner().invoke(hermes, ["--home", str(home), "pair", *arguments]).output
+
+    assert pair("list").splitlines() == [
+        "slack:U7  Person U7  in allowed_users  (owner)",
+        "slack:U8  Person U8  in people as bo",
+        "slack:U9  Person U9",
+    ]
+    assert pair("revoke", "U9") == "Person U9 (slack:U9) has no access any more.\n"
+    said = "The pairing of Person U8 (slack:U8) is removed. config.yaml still gives access: in people as bo.\n"
+    assert pair("revoke", "slack:U8") == said
+    assert "slack:U8  in people as bo\n" in pair("list")
 
 
 def owner_of(database: Database, configured: str = "", first_allowed: str | None = None) -> str | None:
