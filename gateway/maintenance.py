@@ -15,7 +15,7 @@ from sessions import audit, inbox, memory, outbox, processes, responses, store, 
 from sessions.db import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.errors import Busy
-from sessions.holders import HOUSE
+from sessions.leases import HOUSE
 from sessions.search import message_index
 from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts

@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Connection, text
 
 from sessions.keys import group_of, is_of_terminal
-from sessions.leases import STALLED_SECONDS
+from sessions.owners import STALLED_SECONDS
 from sessions.topics import FarewellBegun, Topic, Touch, ids_of
 
 T = TypeVar("T")

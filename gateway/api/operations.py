@@ -28,7 +28,7 @@ from gateway.chats.runner import PlatformState
 from gateway.observe.logging import get_logger
 from gateway.observe.metrics import CONTENT_TYPE
 from sessions import gauges, workers
-from sessions.holders import HOUSE
+from sessions.leases import HOUSE
 
 _WELL = frozenset({PlatformState.CONNECTED, PlatformState.STANDBY, "available"})
 

@@ -21,7 +21,7 @@ from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import outbox, runs
 from sessions.errors import LeaseLost, StateError
-from sessions.holders import of_platform
+from sessions.leases import of_platform
 from sessions.messages import Piece
 from sessions.records import OutRow, OutState
 from sessions.topics import Topic, Touch, ids_of

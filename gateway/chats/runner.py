@@ -34,8 +34,8 @@ from gateway.texts import format_short_time, say
 from sessions import asks, meta, outbox, runs, store
 from sessions.clock import now_ms
 from sessions.errors import StateError
-from sessions.holders import of_platform
 from sessions.keys import Address, ChatKind, Sender
+from sessions.leases import of_platform
 from sessions.messages import Button, Inbound, InboundKind
 from sessions.records import AskKind, RunStatus
 

@@ -15,7 +15,7 @@ from gateway.observe.logging import get_logger
 from sessions import people
 from sessions.clock import iso
 from sessions.errors import Invalid
-from sessions.holders import of_platform
+from sessions.leases import of_platform
 
 log = get_logger(__name__)
 

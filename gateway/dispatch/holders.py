@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import holders
+from sessions import leases
 from sessions.errors import StateError
-from sessions.holders import HOUSE
+from sessions.leases import HOUSE
 from sessions.topics import Topic, Touch
 
 log = get_logger(__name__)
@@ -101,7 +101,7 @@ class Holders:
             self._wake.clear()
             began, names = loop.time(), list(wanted)
             with contextlib.suppress(StateError):  # nothing is renewed, and after some seconds nothing is held
-                mine = await self.app.database.write(holders.take, names, self.app.owner, self.app.clock())
+                mine = await self.app.database.write(leases.take, names, self.app.owner, self.app.clock())
                 for name in names:
                     if (lease := wanted.get(name)) is None:
                         continue
@@ -147,7 +147,7 @@ class Holders:
 
     async def _give_up(self, *names: str) -> None:
         with contextlib.suppress(StateError):  # it runs out
-            await self.app.database.write(holders.give_up, names, self.app.owner)
+            await self.app.database.write(leases.give_up, names, self.app.owner)
 
 
 async def _as_task(work: Callable[[], Awaitable[None]]) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import leases, runs, wakeups
+from sessions import owners, runs, wakeups
 from sessions.db.bus import Bus
 from sessions.db.engine import record_touch, touch
 from sessions.errors import DatabaseUnavailable, StateError
@@ -71,7 +71,7 @@ class ProcrastinateDispatch:
     async def open(cls, app: App, bus: Bus, *, serves: bool) -> Self:
         """Registers this process as a worker, which owns its leases from now on."""
         worker = await app.database.write(wakeups.register)
-        app.owner = leases.of_worker(worker)
+        app.owner = owners.of_worker(worker)
         bus.workers.add(worker)
         bus.takes_work = bus.takes_work or serves
         bus.in_runs = max(1, app.places.total * 3 // 4)

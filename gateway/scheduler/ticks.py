@@ -14,7 +14,7 @@ from typing import Any
 from gateway.context import App, Every
 from gateway.observe.logging import get_logger
 from sessions.errors import DatabaseUnavailable
-from sessions.holders import HOUSE
+from sessions.leases import HOUSE
 
 log = get_logger(__name__)
 

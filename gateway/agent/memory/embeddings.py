@@ -13,7 +13,7 @@ from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import memory
 from sessions.errors import StateError
-from sessions.holders import HOUSE
+from sessions.leases import HOUSE
 from sessions.memory.vectors import QueryVector
 from sessions.records import Observation
 from sessions.topics import Topic, Touch

@@ -4,8 +4,8 @@ import asyncio
 import socket
 from pathlib import Path
 
-from sessions import holders, workers
-from sessions.holders import HOUSE
+from sessions import leases, workers
+from sessions.leases import HOUSE
 from sessions.workers import WorkerRow, WorkerState
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import READER, Gateway, gateway
@@ -91,7 +91,7 @@ async def test_of_a_team_one_home_tells_the_numbers_of_the_database_and_each_wor
 ) -> None:
     async with gateway(home, database_url=postgres_url, works=False) as gw:
         now = gw.database.clock()
-        await gw.database.write(holders.take, {HOUSE}, "house#0", now)
+        await gw.database.write(leases.take, {HOUSE}, "house#0", now)
         async with gw.app.holders.taking():
             gw.app.slot, gw.app.has_siblings = 2, True
             assert not [line for line in await scraped(gw) if line.startswith("hermes_runs{")]

@@ -10,11 +10,11 @@ import pytest
 
 from gateway.context import App
 from gateway.dispatch import holders as holding
-from sessions import holders
+from sessions import leases
 from sessions.db import open_database
 from sessions.errors import DatabaseUnavailable
-from sessions.holders import HOUSE
-from sessions.leases import of_worker
+from sessions.leases import HOUSE
+from sessions.owners import of_worker
 from tests.app import make_app
 
 NAME = "platform:telegram"
@@ -25,7 +25,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """All times a tenth of the real ones."""
     monkeypatch.setattr(holding, "RENEW_SECONDS", 0.2)
     monkeypatch.setattr(holding, "LOST_SECONDS", 0.5)
-    monkeypatch.setattr(holders, "LEASE_MS", 800)
+    monkeypatch.setattr(leases, "LEASE_MS", 800)
 
 
 class HeldPlatform:
