@@ -278,9 +278,11 @@ def _say(
     mode: InboxMode = InboxMode.TAKE_IN,
     session: str | None = None,
 ) -> runs.Accepted:
-    """`session`: the one that was talked in last. Another terminal may have ended it on leaving; here it goes on."""
+    """`session`: the one that was talked in last. Another terminal may have ended it on leaving; here it goes on. After a reset it does not."""
     if session is not None and store.active(conn, key) is None and store.exists(conn, session):
-        store.reopen(conn, store.get(conn, session), now_ms())
+        ended = store.get(conn, session)
+        if ended.end_reason not in {EndReason.IDLE, EndReason.DAILY}:
+            store.reopen(conn, ended, now_ms())
     row = InboxRow(dedup_key=dedup_key, session_key=key, messages=[Message(content=text)], mode=mode, who=operator())
     return runs.accept(conn, row, opening, now_ms(), by=user_name())
 
