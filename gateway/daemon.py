@@ -81,7 +81,7 @@ class Serving:
         await app.database.write(audit.record_configuration, marks, app.clock())
 
     async def _resets_more(self, changes: Sequence[Change], loaded: Loaded) -> list[str]:
-        """Returns what a change of the reset policies means for open conversations, in one line for each changed key."""
+        """Returns what a change of the reset policies means for open conversations, in one line; none where they did not change."""
         about = [change for change in changes if change.path.startswith("session_reset.")]
         if not about:
             return []
@@ -89,7 +89,11 @@ class Serving:
         before = (await app.database.read(due_now, app.resets.rules, app.clock())).total()
         count = max(0, (await app.database.read(due_now, new, app.clock())).total() - before)
         become = f"{count} session becomes due now" if count == 1 else f"{count} sessions become due now"
-        return [f"{change.path} {change.old} → {change.new}: {become}" for change in about]
+        lists = "session_reset.overrides"
+        what = [f"{each.path} {each.old} → {each.new}" for each in about if not each.path.startswith(lists)]
+        if len(what) < len(about):  # an override is many keys, which say little one by one
+            what.append(f"{lists} changed")
+        return [f"{', '.join(what)}: {become}"]
 
     def refused(self, problems: Sequence[str]) -> None:
         """Notes that a changed configuration could not be taken over; the last good one stays in force."""

@@ -181,9 +181,11 @@ async def test_the_status_says_when_and_a_saved_file_changes_it(home: Path, cloc
         await s.answer_to("one")
         assert "Next reset: 16:06." in await s.answer_to("/status")
         config = (home / "config.yaml").read_text()
-        save(home / "config.yaml", config.replace("idle_minutes: 60", "idle_minutes: 5"))
+        both = "idle_minutes: 5\n  overrides: [{platform: slack, idle_minutes: 7}]"
+        save(home / "config.yaml", config.replace("idle_minutes: 60", both))
         clock.tick(10 * MINUTE)
-        await s.serving.reload(load(home, {}))
+        changed = "session_reset.idle_minutes 60 → 5, session_reset.overrides changed"
+        assert await s.serving.reload(load(home, {})) == [f"{changed}: 1 session becomes due now"]
         assert "Next reset: with your next message." in await s.answer_to("/status")
         await until_reset(s)
 
