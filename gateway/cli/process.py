@@ -88,17 +88,33 @@ def _locked_file(path: Path, home: Path) -> int:
 
 @contextlib.asynccontextmanager
 async def signals() -> AsyncGenerator["Signals"]:
-    """Handles SIGTERM and SIGINT by asking for the end, SIGHUP by reading the configuration."""
+    """Handles SIGTERM and SIGINT by asking for the end, and SIGHUP by reading the configuration, or by asking for the end when it says that the
+    terminal was closed.
+    """
     loop = asyncio.get_running_loop()
     asked = Signals()
+    is_to_outlive_it = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as nohup leaves it
+    ends_with_terminal = _has_terminal() and not is_to_outlive_it
+
+    def on_hangup() -> None:
+        (asked.end if ends_with_terminal and not _has_terminal() else asked.reload).set()
+
     loop.add_signal_handler(signal.SIGTERM, asked.end.set)
     loop.add_signal_handler(signal.SIGINT, asked.end.set)
-    loop.add_signal_handler(signal.SIGHUP, asked.reload.set)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
         yield asked
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 class Signals:

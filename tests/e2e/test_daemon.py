@@ -306,6 +306,16 @@ def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_pa
     assert (home.stat().st_mode & 0o777) == 0o700
 
 
+def test_it_ends_with_the_terminal_that_it_was_started_on(tmp_path: Path):
+    child = on_a_terminal(tmp_path / "home")
+    child.expect("you ›")
+    os.close(child.child_fd)  # as a window that is closed
+    _, status = os.waitpid(child.pid, 0)
+    child.closed, child.terminated = True, True
+    assert not (tmp_path / "home" / "gateway.pid").exists()
+    assert not os.WIFSIGNALED(status)
+
+
 async def test_a_terminal_shows_only_its_own_conversation_and_its_failure_ends_nothing(tmp_path: Path):
     home = tmp_path / "home"
     child = on_a_terminal(home)
