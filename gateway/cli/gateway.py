@@ -217,9 +217,8 @@ async def _console(cli: Cli, app: App) -> None:
             await Terminal(conversation, cli.home, screen).run()
     except Exception:  # the terminal is one chat of many
         task = asyncio.current_task()
-        if (
-            task is not None and task.cancelling()
-        ):  # a terminal that is gone has failed once more, in place of the cancellation
+        # A terminal that is gone has failed once more, in place of the cancellation.
+        if task is not None and task.cancelling():
             raise
         log.exception("console.failed", then="hermes serves on without it")
         await asyncio.Event().wait()
