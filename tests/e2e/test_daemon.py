@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -307,13 +308,19 @@ def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_pa
 
 
 def test_it_ends_with_the_terminal_that_it_was_started_on(tmp_path: Path):
-    child = on_a_terminal(tmp_path / "home")
-    child.expect("you ›")
-    os.close(child.child_fd)  # as a window that is closed
-    _, status = os.waitpid(child.pid, 0)
-    child.closed, child.terminated = True, True
-    assert not (tmp_path / "home" / "gateway.pid").exists()
-    assert not os.WIFSIGNALED(status)
+    home = tmp_path / "home"
+    settings = {"TERM": "dumb", "HERMES_API__PORT": "0", "HERMES_MODEL__PROVIDER": "practice"}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored where the tests were started with nohup
+        os.execve(HERMES, [HERMES, "gateway"], {**environ(home), **settings})
+    said = b""
+    while "you ›".encode() not in said:
+        said += os.read(terminal, 65_536)
+    os.close(terminal)  # as a window that is closed
+    _, status = os.waitpid(pid, 0)
+    assert status == 0
+    assert not (home / "gateway.pid").exists()
 
 
 async def test_a_terminal_shows_only_its_own_conversation_and_its_failure_ends_nothing(tmp_path: Path):
