@@ -14,6 +14,7 @@ from aiohttp import BodyPartReader, web
 from sqlalchemy import Connection
 
 from gateway.api.http.errors import ApiError, invalid, too_large
+from gateway.api.http.uploads import REFUSALS
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.shared_files import remove_received, save_received
 from gateway.dashboard.doctor import examine
@@ -127,7 +128,7 @@ async def _store(visit: Visit, sent: Sent, ns: str, write: Callable[[Connection,
     message = await _saved(visit, sent, ns)
     try:
         return await visit.app.database.write(write, message)
-    except BaseException:
+    except REFUSALS:
         await remove_received(visit.app, ns, [Path(file.path) for file in message.attachments])
         raise
 

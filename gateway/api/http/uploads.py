@@ -22,12 +22,14 @@ from gateway.api.http.parsing import place_of
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.safe_fetch import NotFetched
 from gateway.attachments.shared_files import remove_received, save_received
-from sessions.errors import NotFound
+from sessions.errors import DayLimitReached, NotFound
 from sessions.messages import Attachment, AttachmentKind
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SLICE = 65_536
 _UNKNOWN = "application/octet-stream"
+REFUSALS = (ApiError, NotFound, DayLimitReached)
+"""Errors after which a message is surely not stored. After any other it may be stored all the same, and needs its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +137,7 @@ async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenera
     inbox_files = UploadedFiles(namespace, call)
     try:
         yield inbox_files
-    except (ApiError, NotFound):  # after any other error the message may be stored all the same, and needs them
+    except REFUSALS:
         inbox_files.unwanted = True
         raise
     finally:

@@ -45,6 +45,15 @@ async def test_a_key_has_its_day(home: Path, kind: str, limit: DayLimit) -> None
         assert (await gw.ask("POST", path, body, **headers))[0] < 300
 
 
+async def test_the_file_of_a_message_that_is_too_many_is_not_kept(home: Path) -> None:
+    file = {"name": "refused.txt", "type": "text/plain", "url": "data:text/plain;base64,eA=="}
+    async with gateway(home, ["one"], keys=[replace(OWNER, limit=DayLimit(messages=1))]) as gw:
+        path = "/v1/deployments/dep_main/messages"
+        assert (await gw.ask("POST", path, MESSAGE))[0] < 300
+        assert (await gw.ask("POST", path, {**MESSAGE, "attachments": [file]}))[0] == 429
+        assert not list(home.rglob("refused.txt"))
+
+
 @pytest.mark.parametrize("kind", CALLS)
 async def test_of_calls_at_once_one_is_the_last_and_its_retry_is_no_other(
     home: Path, kind: str, database_url: str
