@@ -75,10 +75,12 @@ class Serving:
 
     async def record_configuration(self) -> None:
         """Records which keys were changed since this was called last, also by another process or before the last end; never to what."""
-        marks, app = self.app.loaded.marks(), self.app
-        if app.database.bus is not None:  # of a team, each machine has these for itself
-            marks = {key: mark for key, mark in marks.items() if not key.startswith(("api.host", "api.port", "log."))}
-        await app.database.write(audit.record_configuration, marks, app.clock())
+        app = self.app
+        ignored = (
+            () if app.database.bus is None else ("api.host", "api.port", "log.")
+        )  # of a team, each machine has these for itself
+        marks = app.loaded.marks()
+        await app.database.write(audit.record_configuration, marks, app.clock(), ignored=ignored)
 
     async def _resets_more(self, changes: Sequence[Change], loaded: Loaded) -> list[str]:
         """Returns what a change of the reset policies means for open conversations, in one line; none where they did not change."""

@@ -36,15 +36,21 @@ def record(conn: Connection, now: int, who: str, action: str, about: str, detail
         conn.execute(insert(audit), values)
 
 
-def record_configuration(conn: Connection, marks: Mapping[str, str], now: int) -> None:
+def record_configuration(
+    conn: Connection, marks: Mapping[str, str], now: int, *, ignored: tuple[str, ...] = ()
+) -> None:
     """Records which keys have another value than at the last call, whichever process made it; the first call records nothing. `marks`: a
-    digest of each value, by its key.
+    digest of each value, by its key. `ignored`: beginnings of keys that each machine has for itself.
     """
     lock(conn, _MARKS)
     stored = meta.get(conn, _MARKS)
     if stored is not None:
         before: dict[str, str] = json.loads(stored)
-        changed = sorted(key for key in before.keys() | marks.keys() if before.get(key) != marks.get(key))
+        changed = sorted(
+            key
+            for key in before.keys() | marks.keys()
+            if before.get(key) != marks.get(key) and not key.startswith(ignored)
+        )
         if not changed:
             return
         record(conn, now, "config.yaml", "config.changed", ", ".join(changed)[:_LONGEST_LIST])

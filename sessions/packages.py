@@ -20,26 +20,23 @@ _OF_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 def install_command(extra: str) -> str:
     """Returns the command that adds this extra to the environment in which this program runs."""
-    prefix, wanted = Path(sys.prefix), f"{NAME}[{extra}]"
-    origin = _origin()
-    url, is_editable = str(origin.get("url") or ""), bool(origin.get("dir_info", {}).get("editable"))
-    if (prefix / "uv-receipt.toml").is_file():  # it installs anew, so what is there already is named, too
-        wanted = f"{NAME}[{','.join(sorted({*installed_extras(), extra}))}]"
-    if is_editable:
-        wanted = f"{unquote(urlsplit(url).path)}[{extra}]"
-    elif url:
-        wanted = f"{wanted} @ {url}"
-    quoted = f"'{wanted}'"
-    if (prefix / "uv-receipt.toml").is_file():
-        return f"uv tool install {'-e ' if is_editable else ''}{quoted}"
+    prefix, origin = Path(sys.prefix), _origin()
+    is_tool_of_uv = (prefix / "uv-receipt.toml").is_file()
+    # uv makes the environment of a tool from nothing, so what is there already is named, too.
+    extras = ",".join(sorted({*installed_extras(), extra})) if is_tool_of_uv else extra
+    url, edits = str(origin.get("url") or ""), ""
+    wanted = f"{NAME}[{extras}]" + (f" @ {url}" if url else "")
+    if origin.get("dir_info", {}).get("editable"):
+        wanted, edits = f"{unquote(urlsplit(url).path)}[{extras}]", "-e "
+    wanted = f"{edits}{shlex.quote(wanted)}"
+    if is_tool_of_uv:
+        return f"uv tool install {wanted}"
     if (prefix / "pipx_metadata.json").is_file():
-        return f"pipx inject {NAME} {quoted}"
-    edits = "-e " if is_editable else ""
-    try:
-        distribution("pip")
-    except PackageNotFoundError:  # an environment that uv has made
-        return f"uv pip install --python {shlex.quote(sys.executable)} {edits}{quoted}"
-    return f"{shlex.quote(sys.executable)} -m pip install {edits}{quoted}"
+        return f"pipx inject {NAME} {wanted}"
+    python = shlex.quote(sys.executable)
+    if _is_installed("pip"):
+        return f"{python} -m pip install {wanted}"
+    return f"uv pip install --python {python} {wanted}"  # an environment that uv has made
 
 
 def installed_extras() -> list[str]:

@@ -19,8 +19,8 @@ SKILLS = "skills"
 OUTGOING = "outgoing"
 
 State = tuple[int, int]
-"""How many files a namespace has, and the newest id. Two equal ones stand for the same files: every change raises the id, and only a deletion does not,
-which lowers the count."""
+"""The number of files of a namespace, and the newest id. While both are the same, no file has changed: a change gets a new id, and a deletion lowers the
+number."""
 Guard = Callable[[Connection], None]
 """Called within a transaction that changes files; raises where the caller may not any more."""
 

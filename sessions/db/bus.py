@@ -54,8 +54,8 @@ Live = list[Any]
 
 
 class Bus:
-    """One thread that sends, receives, and gives the heartbeat. `connect` gives a new connection with autocommit; `on_touched` is called with what other processes
-    have touched, `sync` with a function that returns the server's time, with each heartbeat. None of them may raise or take long.
+    """A thread that sends, receives, and writes the heartbeat. `connect` returns a new connection with autocommit. `on_touched` is called with what other
+    processes have touched; `sync`, with each heartbeat, with a function that returns the server's time. None of them may raise or take long.
     """
 
     def __init__(

@@ -102,8 +102,8 @@ class WaitingCall(Protocol):
 
 
 class WaitingCalls:
-    """The calls that wait for an answer here. What another process has told of them may be lost, so now and then one question is asked for all of
-    them, and those that have news look for themselves.
+    """The HTTP calls of this process that wait for an answer. Another process answers some of them, and its notification may be lost: so every two
+    seconds one query looks for all of them, and each call with news is told to `look`.
     """
 
     def __init__(self, database: Database, changes: CommitListener) -> None:

@@ -68,3 +68,15 @@ def test_no_act_is_without_its_row(home: Path) -> None:
 @pytest.mark.chaos
 def test_no_act_is_without_its_row_after_a_hundred_kills(home: Path) -> None:
     _kill_often(home, 100)
+
+
+def test_what_each_machine_has_for_itself_is_no_change_after_a_move(home: Path) -> None:
+    database = open_database(home)
+    for marks, ignored in (
+        ({"api.port": "a", "model.name": "a"}, ()),
+        ({"model.name": "a"}, ("api.port",)),
+        ({"model.name": "b"}, ("api.port",)),
+    ):
+        database.write_now(audit.record_configuration, marks, 1, ignored=ignored)
+    assert [row.about for row in database.read_now(audit.listing)] == ["model.name"]
+    database.close()
