@@ -148,6 +148,50 @@ def test_no_statement_of_a_messages_way_scans_a_table(scans: list[str]) -> None:
     assert scans == [], "\n".join(scans)
 
 
+OPEN_IN = 100
+"""Of so many sessions one is open, waits for a person or has something to send."""
+_ID = "'20250101_000000_' || lpad(to_hex(n), 8, '0')"
+_RUN = "'run_' || lpad(to_hex(n), 24, '0')"
+_KEY = "'agent:main:telegram:dm:' || n / 10"
+_OPEN = f"n %% 10 = 0 AND n / 10 %% {OPEN_IN // 10} = 0"
+FILL = {
+    "sessions": f"""INSERT INTO sessions (id, session_key, source, agent, started_at, ended_at, end_reason, last_user_at, message_count, ns, settled_to,
+        indexed_to) SELECT {_ID}, {_KEY}, 'telegram', 'main', n * 60000::bigint, CASE WHEN {_OPEN} THEN NULL ELSE n * 60000::bigint + 1 END,
+        CASE WHEN {_OPEN} THEN NULL ELSE 'idle' END, n * 60000::bigint, 10, 'dm' || n / 1000, 10::bigint * n, 10::bigint * n
+        FROM generate_series(1, %(sessions)s) AS n""",
+    "messages": f"""INSERT INTO messages (session_id, run_id, role, content, created_at, state) SELECT {_ID}, {_RUN},
+        CASE WHEN part %% 2 = 0 THEN 'user' ELSE 'assistant' END, 'word' || n || ' of message ' || part, n * 60000::bigint + part, 'done'
+        FROM generate_series(1, %(sessions)s) AS n, generate_series(0, 9) AS part""",
+    "runs": f"""INSERT INTO runs (id, session_id, session_key, kind, status, stop_reason, created_at, updated_at) SELECT {_RUN}, {_ID}, {_KEY}, 'chat',
+        CASE WHEN {_OPEN} THEN 'waiting_on_human' ELSE 'completed' END, CASE WHEN {_OPEN} THEN NULL ELSE 'done' END, n, n
+        FROM generate_series(1, %(sessions)s) AS n""",
+    "asks": f"""INSERT INTO asks (run_id, tool_call_id, kind, question, created_at, answered_at) SELECT {_RUN}, 'c', 'question', 'which?', n,
+        CASE WHEN {_OPEN} THEN NULL ELSE n END FROM generate_series(1, %(sessions)s) AS n""",
+    "inbox": f"""INSERT INTO inbox (dedup_key, session_key, kind, mode, body, created_at, run_id, outcome) SELECT 'old' || n, {_KEY}, 'message', 'take_in',
+        '{{}}', n, {_RUN}, 'folded' FROM generate_series(1, %(sessions)s) AS n""",
+    "outbox": f"""INSERT INTO outbox (dedup_key, platform, chat, address, session_key, run_id, body, rendered, state, due_at, created_at, sent_at)
+        SELECT 'old' || n, 'telegram', n / 10, '{{}}', {_KEY}, {_RUN}, '{{}}', true, 'sent', n, n, n FROM generate_series(1, %(sessions)s) AS n""",
+    "events": f"""INSERT INTO events (deployment, run_id, thread_id, kind, data, created_at) SELECT 'dep_' || n / 1000, {_RUN}, 't', 'message', '{{}}', n
+        FROM generate_series(1, %(sessions)s) AS n""",
+    "message_search": """INSERT INTO message_search (message_id, ns, stems, words) SELECT id, 'dm' || id / 10000, to_tsvector('simple', content),
+        to_tsvector('simple', content) FROM messages WHERE id %% 10 = 0""",
+    "observations": f"""INSERT INTO observations (ns, kind, text, said_at, src, session_id) SELECT 'dm' || n / 1000, 'fact', 'note ' || n, n, '[]', {_ID}
+        FROM generate_series(1, %(sessions)s) AS n""",
+    "observation_search": """INSERT INTO observation_search (observation_id, ns, stems) SELECT id, ns, to_tsvector('simple', text) FROM observations
+        WHERE id %% 10 = 0""",
+    "folds": f"INSERT INTO folds (session_id, ns, folded_to) SELECT {_ID}, 'dm' || n / 1000, 10 FROM generate_series(1, %(sessions)s) AS n",
+    "jobs of the engine": f"""INSERT INTO procrastinate_jobs (queue_name, task_name, lock, args) SELECT 'rest', 'telegram:' || n, {_KEY} || 'x',
+        jsonb_build_object('key', {_KEY}) FROM generate_series(1, %(sessions)s / 100) AS n""",
+}
+
+
+def fill(conn: Connection, count: int) -> None:
+    """So many sessions, with ten messages each, and what goes with them."""
+    for statement in FILL.values():
+        conn.exec_driver_sql(statement, {"sessions": count})
+    conn.exec_driver_sql("ANALYZE")
+
+
 class PostgresPlans:
     """Looks at the plan of every statement while it listens. `scans`: those that go through a table, or a whole index of it, from end to end.
     `most`: the milliseconds of the slowest, and what it was. `rows`: how many a table must have to count.
@@ -200,11 +244,12 @@ class PostgresPlans:
 
 
 def test_nor_does_it_on_postgresql(home: Path, postgres_url: str) -> None:
-    """In an empty database every index is as good as none, and every join as good as another, so the planner is told to use an index wherever
-    it can, and for each row.
+    """Over rows and figures about them: in an empty database every index is as good as none. Of so few rows some tables would be read whole all the
+    same, so the planner is told to use an index wherever it can, and for each row.
     """
     told = "%20".join(f"-c%20enable_{way}%3Doff" for way in ("seqscan", "hashjoin", "mergejoin"))
     database = open_database(home, f"{postgres_url}&options={told}")
+    database.write_now(fill, 1_000)
     plans = database.read_now(PostgresPlans)
     with plans.listening():
         live_through(home, database)
