@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection, insert, select, update
 
-from sessions import codec, memory, store
+from sessions import audit, codec, memory, store
 from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import messages, sessions
@@ -162,7 +162,7 @@ def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
         yield parsed
 
 
-def import_session(conn: Connection, new: ImportedSession) -> bool:
+def import_session(conn: Connection, new: ImportedSession, by: str) -> bool:
     """Returns False when a session of this id exists; it is not changed. A session that was active stays active
     unless its key has another one."""
     key = SessionKey.parse(new.session_key)
@@ -181,6 +181,7 @@ def import_session(conn: Connection, new: ImportedSession) -> bool:
     conn.execute(update(sessions).where(sessions.c.id == new.id).values(last_user_at=new.last_user_at))
     touch(conn, Topic.SESSION, new.id)
     touch(conn, Topic.KEY, new.session_key)
+    audit.record(conn, now_ms(), by, "session.imported", f"session:{new.id}")
     return True
 
 

@@ -14,6 +14,7 @@ from typing import IO, Any, Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
 
+from gateway.cli.base import operator
 from gateway.cli.output import Failed
 from gateway.cli.render import Progress
 from gateway.texts import one_line
@@ -95,7 +96,7 @@ def read_sessions(database: Database, lines: Iterable[bytes], home: Path) -> Imp
             for session in parse_lines(_decoded(copy, done)):
                 _leave_out_files(session, home)
                 try:
-                    is_new = database.write_now(import_session, session)
+                    is_new = database.write_now(import_session, session, operator())
                 except (ValueError, OverflowError, DataError) as error:
                     # Numbers and characters that JSON knows and a database does not.
                     why = one_line(str(error.orig if isinstance(error, DataError) else error), 200)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.cli.base import operator
 from gateway.cli.foreign import hermes_agent, nanobot, openclaw
 from gateway.cli.foreign.contents import HomeContents, leaving_out
 from gateway.cli.render import Progress
@@ -60,7 +61,7 @@ def take(database: Database, program: str, folder: Path) -> Taken:
     with Progress("Importing conversations") as progress:
         for number, conversation in enumerate(found.conversations, 1):
             with leaving_out(found, f"session {conversation.name}"):
-                is_new = database.write_now(import_session, conversation.as_import())
+                is_new = database.write_now(import_session, conversation.as_import(), operator())
                 new, known = new + is_new, known + (not is_new)
             progress(number)
     for text in found.notes:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from sessions import export, store
+from sessions import audit, export, store
 from sessions.db import Database
 from sessions.errors import Invalid
 from sessions.jobs.making import create, new_job
@@ -47,7 +47,8 @@ def out_and_in(conn: Connection, session_id: str) -> tuple[dict[str, Any], dict[
     before = export.export_session(conn, session_id)
     store.delete_session(conn, session_id)
     (parsed,) = export.parse_lines([json.dumps(before)])
-    assert export.import_session(conn, parsed)
+    assert export.import_session(conn, parsed, "cli:ann")
+    assert audit.actions(conn, f"session:{session_id}")[-1] == ("cli:ann", "session.imported")
     after = export.export_session(conn, session_id)
     store.delete_session(conn, session_id)
     return before, after
@@ -82,7 +83,7 @@ def test_an_export_holds_every_field_that_may_be_relied_on(database: Database) -
 
 
 def imported(database: Database, *lines: str) -> list[bool]:
-    return [database.write_now(export.import_session, line) for line in export.parse_lines(lines)]
+    return [database.write_now(export.import_session, line, "cli:ann") for line in export.parse_lines(lines)]
 
 
 def line(database: Database, session_id: str, **changes: Any) -> str:

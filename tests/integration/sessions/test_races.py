@@ -90,7 +90,7 @@ def bring_in(conn: Connection, number: int) -> bool:
         "agent": "main",
         "started_at": 1,
     }
-    return import_session(conn, ImportedSession.model_validate(given))
+    return import_session(conn, ImportedSession.model_validate(given), "cli:ann")
 
 
 @pytest.mark.parametrize(
