@@ -144,6 +144,8 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
 
     async def check(self) -> str:
         me = await self._identify()
+        if self._config.mode == "socket":
+            await self._socket.check()
         return f"@{self._names.known(me.user) or me.user} in {self._workspace}"
 
     def setup_notes(self) -> Sequence[str]:

@@ -23,21 +23,18 @@ class _Client(SocketModeClient):
     """`failed` is told of every failure to get an address to connect to."""
 
     failed: Callable[[DeliveryError], None]
-    asks: SlackWeb
+    asks: Callable[[], Awaitable[str]]
 
     async def issue_new_wss_url(self) -> str:
         try:
-            url = text(await self.asks.call("apps.connections.open"), "url")
-            if not url:
-                raise TryLater("Slack opens a socket, and does not say where.")
+            return await self.asks()
         except DeliveryError as error:
             self.failed(error)
             raise
-        return url
 
 
 class Socket:
-    """`run` receives until cancelled. Raises DeliveryError when the connection cannot be made."""
+    """`check` tries the app token. `run` receives until cancelled. Both raise DeliveryError when the connection cannot be made."""
 
     def __init__(self, app: AsyncApp, web: SlackWeb, app_token: str) -> None:
         self._app = app
@@ -45,6 +42,24 @@ class Socket:
         self._app_token = app_token
         self._client: _Client | None = None
         self._failures = 0
+        self._address = ""
+
+    async def check(self) -> None:
+        """Asks Slack where to connect, which needs a good app token. The next `run` connects there: Slack lets an app ask about once a minute."""
+        try:
+            self._address = await self._ask()
+        except TryLater as error:
+            if error.after is None:  # else it was asked too often, which is no fault of the token
+                raise
+
+    async def _ask(self) -> str:
+        try:
+            address = text(await self._web.call("apps.connections.open"), "url")
+        except DeliveryError as error:
+            raise _explained(error) from None
+        if not address:
+            raise TryLater("Slack opens a socket, and does not say where.")
+        return address
 
     def last_pong(self) -> float | None:
         """Returns the wall-clock seconds of the last sign that the connection lives."""
@@ -53,11 +68,12 @@ class Socket:
     async def run(self, alive: Callable[[], None]) -> None:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failures = 0
+        address, self._address = self._address or await self._ask(), ""
 
         def failed(error: DeliveryError) -> None:
             self._failures += 1
-            if not ended.done() and (isinstance(error, Unauthorized | SlackRefusal) or self._failures >= _TRIES):
-                ended.set_exception(_explained(error))
+            if not ended.done() and (isinstance(error, Unauthorized) or self._failures >= _TRIES):
+                ended.set_exception(error)
 
         async def on_message(_: Any) -> None:
             self._failures = 0
@@ -71,7 +87,7 @@ class Socket:
             ping_interval=PING_SECONDS,
             trace_enabled=False,
         )
-        client.failed, client.asks = failed, self._web
+        client.failed, client.asks, client.wss_uri = failed, self._ask, address
         client.on_message_listeners.append(on_message)
         client.socket_mode_request_listeners.append(self._dispatch)  # pyright: ignore[reportArgumentType]
         self._client = client

@@ -147,11 +147,18 @@ class PlatformSupervisor:
         lines: list[str] = []
         for name, platform in shown.items():
             lines.append(f"{name:<9} {_describe(platform)}")
-            if code := self._owner_codes.get(name):
+            if code := await self._offered_code(name, platform):
                 bot, greeting = platform.health.who.partition(" ")[0] or "the bot", f"{manifest(name).start} {code}"
                 lines.append(f"{'':<9} Send {bot}: {greeting} and you are its owner. The code is valid for a day.")
         missing = [f"{name:<9} {why}" for name, why in self._missing.items() if names is None or name in names]
         return [*lines, *missing]
+
+    async def _offered_code(self, name: str, platform: PlatformRunner) -> str | None:
+        """Returns the owner's code as long as it can be sent to the bot, and nobody has access."""
+        access = await self._intake.access(name)
+        if access.rules.allowed_users or access.paired.users:
+            self._owner_codes.pop(name, None)
+        return self._owner_codes.get(name) if platform.health.state is not PlatformState.UNAUTHORIZED else None
 
     def silent_since(self) -> dict[str, int]:
         """Returns each platform that is not connected, with the time since when in epoch milliseconds."""

@@ -15,10 +15,15 @@ import pexpect
 import pytest
 from click.testing import CliRunner, Result
 
+from adapters.testing.slack import SlackServer
 from adapters.testing.whatsapp import WhatsAppServer
 from gateway.cli.doctor.command import ASYNC_CHECKS, CHECKS
 from gateway.cli.doctor.remote_checks import why_unreachable
 from gateway.cli.main import hermes as command
+from sessions import workers
+from sessions.clock import now_ms
+from sessions.db import open_database
+from sessions.workers import WorkerRow, WorkerState
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
 from tests.machine import free_port
@@ -265,6 +270,30 @@ async def test_what_the_environment_names_is_written_and_tested(tmp_path: Path):
         refused = await asyncio.to_thread(hermes, home, "setup", "--non-interactive", **named)
         assert refused.exit_code == 1
         assert "no   Telegram" in refused.output
+
+
+async def test_both_tokens_of_slack_are_tried(tmp_path: Path):
+    home = tmp_path / "home"
+    async with SlackServer() as server:
+        named = {"SLACK_BOT_TOKEN": server.bot_token, "HERMES_PLATFORMS__SLACK__API_BASE": server.api_base}
+        refused = await asyncio.to_thread(
+            hermes, home, "setup", "--non-interactive", SLACK_APP_TOKEN="xapp-wrong", **named
+        )
+        assert refused.exit_code == 1, refused.output
+        assert "no   Slack: Slack does not accept the app-level token." in refused.output
+        assert "slack.unauthorized" in await asyncio.to_thread(codes, home)
+        named["SLACK_APP_TOKEN"] = server.app_token
+        assert (await asyncio.to_thread(hermes, home, "setup", "--non-interactive", **named)).exit_code == 0
+        # What a running gateway knows, and no token shows.
+        found = await asyncio.to_thread(codes, home)
+        assert not found.keys() & {"slack.unauthorized", "slack.not_connected"}
+        with contextlib.closing(open_database(home)) as database:
+            seen = {"started_at": now_ms(), "last_seen": now_ms(), "state": WorkerState.READY}
+            parts = {"slack": {"state": "lost", "words": "Switch Socket Mode on."}}
+            who = {"name": "w", "owner": "w", "host": "h", "pid": 1, "version": "1", "role": "all"}
+            database.write_now(workers.report, WorkerRow(**who, **seen, report={"parts": parts}))
+        found = await asyncio.to_thread(codes, home)
+        assert found["slack.not_connected"]["what"] == "Slack, says the running gateway: Switch Socket Mode on."
 
 
 def test_questions_need_a_terminal(tmp_path: Path):

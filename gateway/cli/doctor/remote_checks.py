@@ -14,7 +14,8 @@ from gateway.agent.models.endpoint import ask_ollama
 from gateway.cli.doctor.checks import CheckTarget, Diagnosis, note, problem, warning
 from gateway.config.model_choice import ChosenModel, choose_model
 from gateway.config.reading import Loaded
-from sessions import people
+from sessions import people, workers
+from sessions.workers import WorkerState
 
 TIMEOUT_SECONDS = 10.0
 MOST_SKEW_SECONDS = 60
@@ -98,9 +99,11 @@ async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIter
     except Unavailable as error:
         yield problem(f"{name}.not_installed", f"{title} cannot be used.", str(error))
         return
+    works = False
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             await adapter.check()
+        works = True
         if not section.require_mention and not adapter.hears_everything():
             what = f"{title} gives the bot only mentions and replies in groups, though require_mention is false."
             yield warning(
@@ -114,6 +117,11 @@ async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIter
         yield problem(f"{name}.setup", f"{title}: {error}", f"docs/platforms/{name}.md")
     finally:
         await adapter.close()
+    if works and (trouble := _trouble_of_gateway(target, name)):
+        # A token that is good now may have been refused when the gateway connected, and some things only a connection shows.
+        yield problem(
+            f"{name}.not_connected", f"{title}, says the running gateway: {trouble}", f"docs/platforms/{name}.md"
+        )
     if manifest(name).is_called(section):
         if not loaded.config.api.public_url:
             what = f"{title} cannot call this gateway: api.public_url is empty."
@@ -128,6 +136,16 @@ async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIter
             f"{title}: nobody may talk to the bot yet.",
             f"hermes setup {name}   shows a code; or   hermes pair approve CODE",
         )
+
+
+def _trouble_of_gateway(target: CheckTarget, name: str) -> str:
+    """Returns why the running gateway is not connected to the platform; empty: it is, or is about to be, or none runs."""
+    rows = target.database.read_now(workers.everyone) if target.database is not None else []
+    parts = [row.report.get("parts", {}).get(name, {}) for row in rows if row.state_at(target.now) is WorkerState.READY]
+    states = {part.get("state", ""): part.get("words", "") for part in parts}
+    if not states or states.keys() & {"connected", "starting", ""}:
+        return ""
+    return next((words for state, words in states.items() if state != "standby"), "")
 
 
 def webhook_url(loaded: Loaded, platform: str) -> str:

@@ -281,12 +281,28 @@ async def test_a_scope_that_is_missing_is_named(home: Path, monkeypatch: pytest.
         assert "api.slack.com/apps" in platform.health.message
 
 
-async def test_a_wrong_app_token_is_said_in_words(home: Path, driver: SlackDriver) -> None:
-    async with scene(home, driver, app_token="xapp-wrong") as s:
+async def test_a_wrong_app_token_is_said_in_words_alone(
+    home: Path, driver: SlackDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene(home, driver, app_token="xapp-wrong", allowed_users=[]) as s:
         platform = s.serving.chats.running["slack"]
         await s.until(lambda: platform.health.state is PlatformState.UNAUTHORIZED)
         assert "app-level token" in platform.health.message
         assert "xapp-wrong" not in platform.health.message
+        (line,) = await s.serving.chats.lines()  # and no code, which could be sent to nobody
+        assert platform.health.message in line
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+async def test_the_owners_code_is_shown_until_it_was_used(home: Path, driver: SlackDriver) -> None:
+    async with driver.server:
+        async with daemon(home, driver, allowed_users=[]) as s:
+            _, offer = await s.serving.chats.lines()
+            code = offer.partition("/hermes start ")[2].split()[0]
+            assert "You are the owner now" in await s.answer_to(f"start {code}")
+            assert len(await s.serving.chats.lines()) == 1
+        async with daemon(home, driver, allowed_users=[]) as s:
+            assert len(await s.serving.chats.lines()) == 1
 
 
 async def test_an_app_that_was_removed_is_said_in_words(home: Path, driver: SlackDriver) -> None:
