@@ -122,7 +122,7 @@ def sessions(home: Path) -> list[str]:
 
 
 def doctor(home: Path) -> list[str]:
-    (home / ".hermes" / "api_key").chmod(0o644)
+    (home / ".hermes").chmod(0o755)
     return ["$ hermes doctor", *terminal(home, ["doctor"], ended)]
 
 

@@ -19,7 +19,7 @@ import click
 
 from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import DATABASE, opened, shares_files
-from gateway.cli.output import Failed, Wrong
+from gateway.cli.output import Failed, Wrong, tell
 from gateway.config.problems import BadConfig
 from gateway.config.sources import Sources, database_url
 from gateway.home import check_home, is_used
@@ -202,7 +202,7 @@ def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
     if aside is not None:
         click.echo(f"What was there before is in {aside}.")
     if held:
-        click.echo(
+        tell(
             f"{counted(held, 'message')} that still had to be sent then may have been sent since: `hermes outbox list` shows them, "
             "`hermes outbox send N` sends one."
         )
@@ -210,7 +210,7 @@ def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
         click.echo(
             f"{was_in}, from which it was saved, is still there. Run only one of the two: they have the same bots."
         )
-    click.echo("`hermes gateway run` starts it; `hermes sessions list` shows what it holds.")
+    tell("`hermes gateway run` starts it; `hermes sessions list` shows what it holds.")
 
 
 def _require_stopped(home: Path) -> None:

@@ -4,9 +4,6 @@ import difflib
 import getpass
 import importlib
 import os
-import re
-import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from gateway.cli.output import errors_as_messages
+from gateway.cli.output import HOME, errors_as_messages
 from gateway.home import resolve_home, service_home
 
 _SSH_FIELDS = 4
@@ -54,23 +51,6 @@ def ssh_tunnel(environ: Mapping[str, str], url: str) -> str:
     host = f"[{connection[2]}]" if ":" in connection[2] else connection[2]
     user = environ.get("USER") or environ.get("LOGNAME") or "YOU"
     return f"ssh -L {at.port}:127.0.0.1:{at.port} {user}@{host}"
-
-
-def program() -> str:
-    """Returns how this shell calls us: `hermes` if it finds that, else the path of the script."""
-    script = Path(sys.argv[0])
-    if script.name != "hermes" or shutil.which("hermes") is not None:
-        return "hermes"
-    # In a checkout the script is `.venv/bin/hermes`; from elsewhere the whole path is easier to type than many `..`.
-    near = os.path.relpath(script)
-    return str(script) if near.startswith("..") else near
-
-
-def as_called_here(text: str) -> str:
-    """Returns the text with each `hermes COMMAND` in it as this shell has to call it, so that it can be copied."""
-    from gateway.cli.main import COMMANDS
-
-    return re.sub(rf"(?<![\w/.-])hermes (?=(?:{'|'.join(COMMANDS)})\b)", lambda _: f"{program()} ", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +116,7 @@ def _take_home(ctx: click.Context, _: click.Parameter, value: str | None) -> Non
     if value is not None or not (known or isinstance(ctx.command, click.Group)):
         with errors_as_messages():
             ctx.obj = Cli(home=resolve_home(value, os.environ), environ=os.environ)
+            ctx.meta[HOME] = ctx.obj.home
             _name_the_other_home(value, ctx.obj.home)
 
 

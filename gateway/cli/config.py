@@ -13,7 +13,7 @@ from click.exceptions import Exit
 from click.shell_completion import CompletionItem
 
 from gateway.cli.base import Cli, pass_cli
-from gateway.cli.output import CLOSING, Failed, Wrong, as_json, bad_config_as_text, report, warning_as_text
+from gateway.cli.output import CLOSING, Failed, Wrong, as_json, bad_config_as_text, report, tell, warning_as_text
 from gateway.cli.process import has_pid_file
 from gateway.cli.service_view import service_sources, service_view
 from gateway.config.problems import BadConfig, dotted
@@ -49,7 +49,7 @@ def init(cli: Cli, force: bool) -> None:
     if os.path.lexists(path) and not force and not _may_replace(str(path)):
         raise Failed(f"{path} is there already and was not changed. `hermes config init --force` replaces it.")
     write_private(path, example())
-    click.echo(
+    tell(
         f"Written: {path}\nEdit it and save; a running gateway takes it over. `hermes config check` looks for mistakes."
     )
 

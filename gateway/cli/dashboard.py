@@ -6,7 +6,7 @@ import click
 
 from gateway.cli.base import Cli, operator, pass_cli, ssh_tunnel
 from gateway.cli.database_access import opened
-from gateway.cli.output import Failed, Wrong, as_json
+from gateway.cli.output import Failed, Wrong, as_json, tell
 from gateway.config.model import Config
 from gateway.config.reading import load
 from gateway.texts import counted
@@ -33,7 +33,7 @@ def dashboard(cli: Cli, revoke: bool, person: str | None, wants_json: bool) -> N
     with opened(cli) as database:
         if revoke:
             ended = database.write_now(sign_ins.revoke_all, who, now)
-            click.echo(f"{counted(ended, 'sign-in')} ended. `hermes dashboard` prints a new link.")
+            tell(f"{counted(ended, 'sign-in')} ended. `hermes dashboard` prints a new link.")
             return
         ready = [row for row in database.read_now(workers.everyone) if row.state_at(now) is WorkerState.READY]
         if not ready:

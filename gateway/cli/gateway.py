@@ -11,17 +11,17 @@ from pathlib import Path
 
 import click
 
-from gateway.api.http.callers import local_key
+from gateway.api.http.callers import FILE, local_key
 from gateway.app import open_app, running
 from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process, workers
-from gateway.cli.base import Cli, pass_cli, program, ssh_tunnel
-from gateway.cli.output import bad_config_as_text, sentence, warning_as_text
+from gateway.cli.base import Cli, pass_cli, ssh_tunnel
+from gateway.cli.output import as_typed, bad_config_as_text, program, sentence, warning_as_text
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded, load
 from gateway.context import App
 from gateway.daemon import Role, Serving, serving
-from gateway.home import prepare_home, shown
+from gateway.home import prepare_home
 from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger, is_journal
 from sessions import ids, owners
@@ -276,14 +276,15 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
     ]
     if is_journal(sys.stdout, os.environ):  # nobody is there to try anything
         return "\n".join(lines)
-    key = "YOUR_KEY" if app.config.api.keys else f"$(cat {shown(app.home)}/api_key)"
+    key = "YOUR_KEY" if app.config.api.keys else f"$(cat {as_typed(app.home / FILE)})"
     stops = "an answer, twice stops hermes" if on_terminal else "hermes"
     lines += [
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
         *([f"    a real model        {program()} setup"] if app.chosen.provider == "practice" else []),
         *([f"    Telegram, Slack, …  {program()} setup"] if not chats else []),
-        f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
+        f"    from code           curl {served.url}/v1/models \\",
+        f'                          -H "Authorization: Bearer {key}"',
         *([f"    from your computer  {tunnel}"] if tunnel else []),
         f"    in your browser     {program()} dashboard",
         f"    is all well?        {program()} doctor",

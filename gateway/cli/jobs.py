@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import completing, existing_database, job_ids, opened
-from gateway.cli.output import as_json
+from gateway.cli.output import as_json, tell
 from gateway.texts import clean, one_line
 from sessions import jobs as store
 from sessions.clock import iso, now_ms
@@ -36,7 +36,7 @@ def list_(cli: Cli, wants_json: bool) -> None:
         click.echo(as_json([_facts(job) for job in found]))
         return
     if not found:
-        click.echo(NOTHING)
+        tell(NOTHING)
     for job in found:
         click.echo(_line(job))
 

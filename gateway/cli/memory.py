@@ -7,7 +7,7 @@ import click
 from gateway.cli import output
 from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.output import Failed, Wrong
+from gateway.cli.output import Failed, Wrong, tell
 from gateway.texts import one_line
 from sessions import memory as notes
 from sessions.clock import iso, now_ms
@@ -46,7 +46,7 @@ def list_(cli: Cli, key: str | None, as_json: bool) -> None:
         shown_note = notes.render(note, before.get(note.supersedes or 0)).removeprefix("o")
         click.echo(f"  {one_line(shown_note)}")
     if found:
-        click.echo("\n`hermes memory forget N` removes one.")
+        tell("\n`hermes memory forget N` removes one.")
 
 
 def _namespace(key: str) -> str:

@@ -7,7 +7,7 @@ import click
 
 from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import shares_files
-from gateway.cli.output import Failed, Wrong
+from gateway.cli.output import Failed, Wrong, tell
 from gateway.config.sources import DATABASE_VARIABLE, Sources, database_url, database_url_in, finder, without_references
 from gateway.home import check_home
 from gateway.texts import counted
@@ -76,7 +76,7 @@ def migrate(cli: Cli, target: str) -> None:
     if moved.files:
         where = "in the database" if new_url else "in the home alone"
         click.echo(f"{counted(moved.files, 'file')} of the agent, received ones and skills are {where} now.")
-    click.echo("database.url in config.yaml names it; `hermes gateway run` goes on there.")
+    tell("database.url in config.yaml names it; `hermes gateway run` goes on there.")
     if moved.kept is not None:
         click.echo(f"The old file is kept as {moved.kept} for seven days, or until something is deleted.")
     else:

@@ -1,5 +1,5 @@
-"""What commands print: short texts without the control characters of what came from outside; every error as one sentence and an exit
-code; what is wrong with a configuration as a list.
+"""What commands print: commands as they can be copied; short texts without the control characters of what came from outside; every error as one
+sentence and an exit code; what is wrong with a configuration as a list.
 """
 
 import errno
@@ -7,18 +7,68 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
 from gateway.config.problems import BadConfig, Problem
-from gateway.home import BadHome
+from gateway.home import BadHome, resolve_home, shown
 from gateway.texts import CONTROL, clean, counted
 from sessions.errors import StateError
+
+HOME = "gateway.home"
+"""The key under which click keeps the home of the command at work."""
+
+
+def program() -> str:
+    """Returns how this shell calls us, for this home: `hermes` if it finds that, else the path of the script; with `--home` where another home
+    would be taken without it.
+    """
+    script = Path(sys.argv[0])
+    called = "hermes"
+    if script.name == "hermes" and shutil.which("hermes") is None:
+        # In a checkout the script is `.venv/bin/hermes`; from elsewhere the whole path is easier to type than many `..`.
+        near = os.path.relpath(script)
+        called = str(script) if near.startswith("..") else near
+    context = click.get_current_context(silent=True)
+    home = context.meta.get(HOME) if context is not None else None
+    if home is None or _usual_home() == home:
+        return called
+    return f"{called} --home {as_typed(home)}"
+
+
+def as_typed(path: Path) -> str:
+    """Returns the path as a shell takes it, short where that needs no quotes."""
+    return short if _PLAIN_PATH.fullmatch(short := shown(path)) else shlex.quote(str(path))
+
+
+_PLAIN_PATH = re.compile(r"(~/)?[\w/.,+@-]+")
+
+
+def _usual_home() -> Path | None:
+    try:
+        return resolve_home(None, os.environ)
+    except BadHome:
+        return None
+
+
+def as_called_here(text: str) -> str:
+    """Returns the text with each `hermes COMMAND` in it as this shell has to call it, so that it can be copied."""
+    from gateway.cli.main import COMMANDS
+
+    command = rf"(?<![\w/.-])hermes (?=(?:{'|'.join(COMMANDS)})\b|-(?!-home))"
+    return re.sub(command, lambda _: f"{program()} ", text)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Prints a text of ours that names commands."""
+    click.echo(as_called_here(text), err=err)
 
 
 def as_json(data: Any) -> str:
@@ -52,9 +102,9 @@ def problem_as_text(problem: Problem, *, color: bool = False) -> str:
     lines = [f"{bold}{place}{plain}{' ' if place.line else ':'} {subject}"]
     if problem.excerpt:
         lines.append(f"{grey}{place.line:5} |{plain} {problem.excerpt}")
-        lines.append(f"{grey}      |{plain} {' ' * (place.column - 1)}^ {problem.remedy}")
+        lines.append(f"{grey}      |{plain} {' ' * (place.column - 1)}^ {as_called_here(problem.remedy)}")
     elif problem.remedy:
-        lines.append(f"        {problem.remedy}")
+        lines.append(f"        {as_called_here(problem.remedy)}")
     return "\n".join(lines)
 
 
@@ -101,7 +151,10 @@ def errors_as_messages() -> Generator[None]:
     except NoArgsIsHelpError:
         raise
     except click.UsageError as error:
-        raise _usage(error) from error
+        raise _to_copy(_usage(error)) from error
+    except Failed as failed:
+        _to_copy(failed)
+        raise
     except (click.ClickException, Exit):
         raise
     except (KeyboardInterrupt, click.Abort):
@@ -112,7 +165,14 @@ def errors_as_messages() -> Generator[None]:
         # click ends silently for a broken pipe, as in `hermes sessions list | head`.
         if _is_broken_pipe(error) or os.environ.get("HERMES_DEBUG"):
             raise
-        raise _failed(error) from error
+        failed = _failed(error)
+        # Its lines are those of the file, and its remedies are as they should be.
+        raise failed if isinstance(error, BadConfig) else _to_copy(failed) from error
+
+
+def _to_copy(failed: Failed) -> Failed:
+    failed.message = as_called_here(failed.message)
+    return failed
 
 
 def sentence(error: Exception) -> str:

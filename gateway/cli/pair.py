@@ -4,6 +4,7 @@ import click
 
 from gateway.cli.base import Cli, operator, pass_cli
 from gateway.cli.database_access import existing_database, opened
+from gateway.cli.output import tell
 from gateway.texts import format_duration, one_line, say
 from sessions import people
 from sessions.clock import now_ms
@@ -52,7 +53,7 @@ def _configured(cli: Cli) -> list[tuple[str, str, str]]:
     try:
         config = load(cli.home, cli.environ).config
     except BadConfig:
-        click.echo("The configuration has mistakes, so whom it lets in is not known: hermes config check", err=True)
+        tell("The configuration has mistakes, so whom it lets in is not known: hermes config check", err=True)
         return []
     found: list[tuple[str, str, str]] = []
     for name, section in config.platforms.by_name().items():

@@ -16,7 +16,7 @@ import click
 
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.doctor.checks import package_roots
-from gateway.cli.output import Failed, Wrong
+from gateway.cli.output import Failed, Wrong, tell
 from gateway.home import is_used
 
 SHIPPED_PROGRAM = "/opt/hermes-gateway/.venv/bin/hermes"
@@ -240,7 +240,7 @@ def _act(cli: Cli, instance: str, verb: str, *, user: bool) -> None:
     if not next(iter(units.files)).exists():
         raise Failed(f"There is no service {units.name} yet: `hermes gateway install` makes it.")
     _systemctl(units, verb, f"{units.name}.service")
-    click.echo(f"{units.name}: {verb} done. `hermes gateway status` says how it is.")
+    tell(f"{units.name}: {verb} done. `hermes gateway status` says how it is.")
 
 
 def _check(cli: Cli, home: Path) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from adapters.registry import title_of
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.output import as_json
+from gateway.cli.output import as_called_here, as_json
 from gateway.config.problems import BadConfig
 from gateway.config.reading import load
 from gateway.scheduler.reset_explanation import NextReset, next_resets
@@ -125,7 +125,7 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
         # A daemon that cannot write cannot report it either.
         yield f"The disk of {cli.home} is full ({free // 2**10} kB are free). Make room; what waits goes on by itself."
     if not found.workers:
-        yield f"No gateway runs on {cli.home}. `hermes gateway run` starts one."
+        yield as_called_here(f"No gateway runs on {cli.home}. `hermes gateway run` starts one.")
     living = [row for row in found.workers if row.state_at(now) is WorkerState.READY]
     for row in found.workers:
         yield from _worker_lines(row, now)
@@ -149,7 +149,7 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
     if found.owed:
         yield f"  {'Notes':<10} still to be made of {counted(found.owed, 'ended session')}, when the model can be reached"
     if undelivered := _undelivered(numbers):
-        yield f"  {'Problem':<10} {counted(undelivered, 'undelivered message')}: hermes outbox list"
+        yield f"  {'Problem':<10} {counted(undelivered, 'undelivered message')}: {as_called_here('hermes outbox list')}"
 
 
 def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
@@ -168,14 +168,14 @@ def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
         if server["state"] == "down":
             yield f"  {'Problem':<10} the MCP server {name} is down: {one_line(server['why'])}"
     for alert in report.get("alerts", ()):
-        yield f"  {'Problem':<10} {one_line(alert)}"
+        yield as_called_here(f"  {'Problem':<10} {one_line(alert)}")
     config = report.get("config", {})
     if refused := config.get("refused"):
         problems = refused["problems"]
         ago = format_duration(max(0.0, now / 1000 - datetime.fromisoformat(refused["at"]).timestamp()))
         yield f"  {'Problem':<10} the changed configuration was refused {ago} ago; the last good one counts:"
         yield from (f"  {'':<10} {one_line(problem)}" for problem in problems[:5])
-        yield f"  {'':<10} `hermes config check` shows what to write."
+        yield as_called_here(f"  {'':<10} `hermes config check` shows what to write.")
 
 
 def _configured_otherwise(row: WorkerRow, living: Sequence[WorkerRow]) -> str:

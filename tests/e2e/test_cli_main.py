@@ -13,8 +13,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.base import Later, LazyGroup, as_called_here, program
+from gateway.cli.base import Later, LazyGroup
 from gateway.cli.main import COMMANDS, Root, hermes
+from gateway.cli.output import as_called_here, program
 from gateway.home import BadHome
 from sessions import store
 from sessions.db import open_database
@@ -386,6 +387,21 @@ def test_it_is_called_as_this_shell_calls_it(tmp_path, monkeypatch):
     script.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(script.parent))
     assert program() == "hermes"
+
+
+def test_commands_that_are_named_go_to_the_home_that_was_named(run: Run, tmp_path: Path):
+    other = tmp_path / "another home"
+    named = f"hermes --home '{other}'"
+    assert run("jobs", "list", "--home", str(other)).stdout.startswith(f"No jobs. {named} jobs add NAME")
+    for arguments in (("gateway", "status"), ("dashboard",), ("config", "init")):
+        said = run(*arguments, "--home", str(other)).output
+        assert f"`{named} " in said, said
+    assert f"{named} gateway run" in run("--home", str(other), "doctor").stdout
+    # Without it: what the environment names is taken anyway.
+    assert (
+        "hermes jobs add" in run("jobs", "list", "--home", "unused", HERMES_HOME=str(Path("unused").absolute())).stdout
+    )
+    assert "hermes jobs add" in run("jobs", "list").stdout
 
 
 def test_a_reader_that_had_enough(tmp_path):

@@ -315,7 +315,7 @@ def test_a_new_home_has_no_problem(tmp_path: Path):
     home = tmp_path / "home"
     assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
     (home / "config.yaml").write_text(f"api: {{port: {free_port()}}}\n")  # a gateway may run on this machine
-    (home / "config.yaml").chmod(0o600)
+    (home / "config.yaml").chmod(0o644)  # which the closed folder makes harmless
     done = hermes(home, "doctor")
     assert done.exit_code == 0, done.output
     assert f"{len(CHECKS) + len(ASYNC_CHECKS) + 1} checks, all is well." in done.stdout

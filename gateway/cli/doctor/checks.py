@@ -119,11 +119,12 @@ def permissions(target: CheckTarget) -> Iterator[Diagnosis]:
     if is_open(target.home):
         what = f"Others on this machine can look into {target.home}."
         yield problem("home.permissions", what, f"chmod 700 {target.home}", partial(target.home.chmod, 0o700))
-    for path in (target.home / name for name in PRIVATE):
-        if path.is_file() and path.stat().st_mode & 0o007:
-            yield problem(
-                "home.permissions", f"Everybody may read {path}.", f"chmod 600 {path}", partial(path.chmod, 0o600)
-            )
+        # In a closed folder nobody else reaches a file, whatever its own mode.
+        for path in (target.home / name for name in PRIVATE):
+            if path.is_file() and path.stat().st_mode & 0o007:
+                yield problem(
+                    "home.permissions", f"Everybody may read {path}.", f"chmod 600 {path}", partial(path.chmod, 0o600)
+                )
     for path in not_ours(target.home):
         what = f"{path} belongs to {_owner(path)}, and this user may not use it."
         yield problem("home.owner", what, f"sudo chown -R {getpass.getuser()} {target.home}")

@@ -8,11 +8,11 @@ from contextlib import ExitStack, suppress
 import click
 from click.exceptions import Exit
 
-from gateway.cli.base import Cli, as_called_here, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.doctor import checks, remote_checks
 from gateway.cli.doctor.checks import CheckTarget, Diagnosis, Severity, problem, warning
-from gateway.cli.output import as_json
+from gateway.cli.output import as_called_here, as_json
 from gateway.cli.service_view import service_sources
 from gateway.config.problems import BadConfig
 from gateway.config.reading import read

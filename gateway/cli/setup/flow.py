@@ -14,9 +14,9 @@ from click.exceptions import Exit
 
 from adapters.registry import OUR_OWN, is_built, manifest
 from gateway.agent.models.endpoint import OLLAMA, ask_ollama
-from gateway.cli.base import Cli, as_called_here, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.doctor.remote_checks import webhook_url
-from gateway.cli.output import Wrong
+from gateway.cli.output import Wrong, tell
 from gateway.cli.setup.answers import Answers, NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import meet
 from gateway.config.model_choice import ENDPOINTS
@@ -54,7 +54,7 @@ def setup(cli: Cli, platform: str | None, non_interactive: bool) -> None:
             run(answers, [one_platform(platform)])
             click.echo("What was confirmed is saved; a running gateway has taken it over.")
     except (KeyboardInterrupt, EOFError):
-        click.echo(as_called_here("\nWhat you have confirmed is saved. `hermes setup` goes on from here."))
+        tell("\nWhat you have confirmed is saved. `hermes setup` goes on from here.")
 
 
 # --- questions -----------------------------------------------------------------------------------------------------------------
@@ -325,9 +325,9 @@ def resets(answers: Answers) -> None:
 
 def background(_: Answers) -> None:
     click.echo("What was confirmed is saved; a running gateway has taken it over.")
-    click.echo(as_called_here("  in the foreground   hermes gateway run"))
-    click.echo(as_called_here("  from now on         hermes gateway install"))
-    click.echo(as_called_here("  is all well?        hermes doctor"))
+    tell("  in the foreground   hermes gateway run")
+    tell("  from now on         hermes gateway install")
+    tell("  is all well?        hermes doctor")
 
 
 # --- without questions ---------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import manifest
-from gateway.cli.base import as_called_here
 from gateway.cli.doctor.remote_checks import webhook_url, why_unreachable
+from gateway.cli.output import tell
 from gateway.cli.setup.answers import Answers, CheckedBot
 from gateway.config.sources import database_url
 from sessions import people, workers
@@ -41,9 +41,7 @@ def meet(answers: Answers, name: str, bot: CheckedBot) -> None:
             return
         with _gateway_runs(answers, database, name) as runs:
             if not runs:
-                click.echo(
-                    as_called_here("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
-                )
+                tell("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
                 return
             if is_called:
                 _test_webhook(answers, name)
@@ -57,7 +55,7 @@ def _test_webhook(answers: Answers, name: str) -> None:
     url = webhook_url(answers.loaded, name)
     if why := asyncio.run(why_unreachable(url)):
         click.echo(f"  no   {manifest(name).title} would not reach {url}: {why}.")
-        click.echo(as_called_here("       docs/how-to/behind-a-proxy.md says how; `hermes doctor` tests it again."))
+        tell("       docs/how-to/behind-a-proxy.md says how; `hermes doctor` tests it again.")
     else:
         click.echo(f"  ok   {url} reaches this gateway.")
 

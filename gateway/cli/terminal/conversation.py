@@ -11,7 +11,8 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.cli.base import operator, program, user_name
+from gateway.cli.base import operator, user_name
+from gateway.cli.output import program
 from gateway.commands import ChatAccount, ChatContext, execute, find, parse
 from gateway.context import App
 from gateway.runs.live import LiveEvent
