@@ -96,7 +96,7 @@ def _loaded(cli: Cli, wants_json: bool, draft: Path | None = None) -> "Loaded":
     check_home(cli.home)
     try:
         sources = _sources(cli)
-        return read(sources if draft is None else replace(sources, yaml=draft.read_text("utf-8")))
+        return read(sources if draft is None else replace(sources, file=str(draft), yaml=draft.read_text("utf-8-sig")))
     except UnicodeDecodeError:
         raise Failed(f"{draft} is no text in UTF-8.") from None
     except BadConfig as bad:

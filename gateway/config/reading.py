@@ -16,7 +16,7 @@ from adapters.section import Section
 from gateway.config import rules
 from gateway.config.model import Config, config_model
 from gateway.config.problems import MASK, BadConfig, KeyPath, Problem, dotted, parse_path
-from gateway.config.sources import YAML, Setting, Sources, finder, misspelt, read_dotenv
+from gateway.config.sources import Setting, Sources, finder, misspelt, read_dotenv
 from gateway.config.validation import BadReference, explained, lay_over, resolve_references, validated, with_excerpt
 from gateway.config.yaml_nodes import Document, read_yaml
 from gateway.observe.redaction import redact
@@ -87,7 +87,7 @@ def file_of(sources: Sources) -> Document:
     """The file as data; what is wrong with the other sources counts to its problems. Raises BadConfig where it is no mapping."""
     problems = [*sources.problems, *read_dotenv(sources.dotenv)[1]]
     try:
-        file = read_yaml(sources.yaml, YAML)
+        file = read_yaml(sources.yaml, sources.file)
     except BadConfig as error:
         raise BadConfig([*problems, *error.problems]) from None
     if (kind := type(cast(object, file.data))) is not dict:

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.model import Config
 from gateway.config.problems import MASK, BadConfig, KeyPath, Problem, nearest, unknown_key
-from gateway.config.sources import DOTENV, PREFIX, REFERENCE, YAML, Setting, without_references
+from gateway.config.sources import DOTENV, PREFIX, REFERENCE, Setting, without_references
 from gateway.config.yaml_nodes import Document, read_yaml
 from gateway.observe.redaction import redact
 
@@ -259,7 +259,7 @@ def _line_of(problem: Problem, document: Document, lines: list[str], root: type[
     """Empty unless the line holds one entry of a key that cannot be secret; a misspelt one counts as the one that is meant."""
     place = problem.place
     path = next((at for at, one in document.places.items() if one.key and one.key.line == place.line), None)
-    if place.source != YAML or path is None:
+    if place.source != document.places[()].source or path is None:
         return ""
     text = lines[place.line - 1]
     entry = _ENTRY.fullmatch(text)

@@ -100,7 +100,9 @@ def test_check_lists_every_problem_and_exits_with_2(hermes, home):
 def test_a_draft_is_checked_before_it_is_saved(hermes, home, tmp_path):
     draft = tmp_path / "draft.yaml"
     draft.write_text("log: {level: inf}\n")
-    assert "log.level: got 'inf'" in hermes("check", str(draft)).output
+    refused = hermes("check", str(draft)).output
+    assert refused.startswith(f"{draft}:1:14  log.level: got 'inf'")
+    assert "config.yaml" not in refused
     draft.write_text("session_reset: {mode: idle, idle_minutes: 60}\n")
     result = hermes("check", str(draft), "--impact")
     assert result.exit_code == 0

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails, from_json
 from gateway.api.http.body import Body
 from gateway.api.http.body_files import NO_FILES, DetachedFiles, NotDetachable
 from gateway.api.http.errors import ApiError, invalid, too_large
+from gateway.texts import counted
 
 MOST_PARSED = 12_582_912
 """Bytes of a body besides its files. Parsing holds the GIL all the time."""
@@ -222,9 +223,13 @@ def _what(error: ErrorDetails) -> str:
         case {"type": "union_tag_not_found"}:
             return "Field required"
         case {"type": "string_pattern_mismatch", "ctx": {"pattern": r"\S"}}:
-            return "String should hold more than blanks"
-        case {"type": "string_pattern_mismatch"}:
-            return "String is not written as it should be here"
+            return "it must hold more than blanks"
+        case {"type": "string_pattern_mismatch", "ctx": {"pattern": str(pattern)}}:
+            return f"it must match the pattern {pattern}"
+        case {"type": "too_short", "ctx": {"min_length": int(least)}}:
+            return f"it must have at least {counted(least, 'item')}"
+        case {"type": "too_long", "ctx": {"max_length": int(most)}}:
+            return f"it must have at most {counted(most, 'item')}"
         case _:
             return error["msg"].removeprefix("Value error, ")
 

@@ -318,4 +318,4 @@ async def test_what_is_blank_is_refused_in_words(home: Path) -> None:
     async with gateway(home) as gw:
         body = {"name": " ", "schedule": "@daily", "prompt": "x"}
         status, refused, _ = await gw.ask("POST", "/api/jobs", body)
-        assert (status, refused["error"]["message"]) == (400, "name: String should hold more than blanks")
+        assert (status, refused["error"]["message"]) == (400, "name: it must hold more than blanks")
