@@ -173,9 +173,12 @@ _WITHOUT_TOOLS = (
 )
 
 
-def help_text(offered: Collection[str]) -> str:
+def help_text(offered: Collection[str], callers: Collection[str] = ()) -> str:
+    """`callers`: those of the offered tools that are a caller's own."""
     examples = [trick.example for trick in TRICKS if trick.tool in offered]
-    lines = "\n".join(f"- `{example}`" for example in (*examples, *_WITHOUT_TOOLS))
+    lines = "\n".join(
+        f"- `{example}`" for example in (*(f"call {name}" for name in callers), *examples, *_WITHOUT_TOOLS)
+    )
     return (
         "I am the practice model: fixed rules, no real AI, no network. With me you can try what this gateway does. "
         f"Write for example:\n\n{lines}\n\n"
@@ -232,6 +235,7 @@ _ASKING = re.compile(
     r"(?:what|where|who|whom|which|when|how|do|am|is|are)\b.*\b(?:I|me|my|mine|we|us|our)\b.*", re.IGNORECASE
 )
 _BOTH = re.compile(r"call two tools", re.IGNORECASE)
+_CALL = re.compile(r"(?:call|use)\s+(?:the\s+tool\s+)?`?([\w-]+)`?\s*(\{.*\})?\s*$", re.IGNORECASE | re.DOTALL)
 _OBSERVATION = re.compile(r"^\W*(o\d+ .+)$", re.MULTILINE)
 _NOTE_HEAD = re.compile(r"^o\d+ \S+ \w+: (?:that )?")
 _SWAPPED = {"i": "you", "me": "you", "my": "your", "mine": "yours", "am": "are", "i'm": "you're", "myself": "yourself"}
@@ -279,13 +283,16 @@ class PracticeModel:
 
     async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
         text, calls = _answer_to(request)
+        whole = text
+        if request.max_output_tokens is not None and not request.response_format:
+            text = self.tokens.clip(text, request.max_output_tokens, marker="")
         if on_token:
             pause = SLOW_SECONDS if _SLOWLY.match(last_user_text(request.messages)) else self._pause
             await self._stream(text, on_token, pause)
         return Answer(
             text=text,
             tool_calls=calls,
-            finish_reason="tool_calls" if calls else "stop",
+            finish_reason="tool_calls" if calls else "stop" if text == whole else "length",
             usage=self._usage(request, text, calls),
             model=NAME,
         )
@@ -322,20 +329,43 @@ def _answer_to(request: ModelRequest) -> tuple[str, tuple[ToolCall, ...]]:
     # Before the tricks: `what do you know` is also the pattern of one that calls the memory tool, which the prompt makes unnecessary.
     if _KNOW.match(said) and _remembered(request.messages):
         return _known(request.messages), ()
-    offered: dict[str, JSON] = {tool["function"]["name"]: tool["function"] for tool in request.tools}
+    wanted = request.sampling.get("tool_choice")
+    usable = request.tools if wanted != "none" else ()
+    offered: dict[str, JSON] = {tool["function"]["name"]: tool["function"] for tool in usable}
+    callers = [name for name in offered if name in request.callers_tools]
+    if (call := _call_of_caller(said, request.messages, offered, callers, wanted)) is not None:
+        return "", (call,)
     if _BOTH.match(said):
         return _both_at_once(request.messages, offered)
     for trick in TRICKS:
         if (match := trick.pattern.match(said)) and trick.tool in offered:
             return trick.announcement, _calls(request.messages, [(trick, match)], offered)
-    return _in_words(said, request.messages, offered), ()
+    return _in_words(said, request.messages, offered, callers), ()
 
 
-def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON]) -> str:
+def _call_of_caller(
+    said: str, messages: Sequence[JSON], offered: dict[str, JSON], callers: Sequence[str], wanted: Any
+) -> ToolCall | None:
+    """Returns the call of a caller's own tool: of one that is named (`call weather {"city": "Oslo"}`), or that the request asks for."""
+    named, arguments = match.groups() if (match := _CALL.match(said)) else ("", None)
+    if named not in callers:
+        arguments = None
+        if isinstance(wanted, dict):
+            function: JSON = cast(JSON, wanted).get("function") or {}
+            named = function.get("name", "")
+        elif wanted == "required":
+            named = callers[0] if callers else ""
+    if named not in callers:
+        return None
+    smallest = json.dumps(_smallest(offered[named].get("parameters") or {"type": "object"}), ensure_ascii=False)
+    return _call(_free_id(len(messages), _ids_of(messages)), named, arguments or smallest)
+
+
+def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON], callers: Sequence[str]) -> str:
     if reminder := _REMINDER.match(said):
         return f"You wanted to be reminded: {reminder[1]}"
     if _HELP.match(said):
-        return help_text(offered)
+        return help_text(offered, callers)
     if counted := _COUNT.match(said):
         return "\n".join(str(number) for number in range(1, min(int(counted.group(1)), MOST_NUMBERS) + 1))
     if _LONG.match(said):
@@ -387,14 +417,22 @@ def _both_at_once(messages: Sequence[JSON], offered: dict[str, JSON]) -> tuple[s
 def _calls(
     messages: Sequence[JSON], chosen: Sequence[tuple[PracticeTrick, re.Match[str]]], offered: dict[str, JSON]
 ) -> tuple[ToolCall, ...]:
-    taken = {call["id"] for message in messages for call in message.get("tool_calls") or ()}
+    taken = _ids_of(messages)
     calls: list[ToolCall] = []
     for trick, match in chosen:
         arguments = json.dumps(trick.arguments(match, offered[trick.tool]), ensure_ascii=False)
         key = _free_id(len(messages) + len(calls), taken)
-        raw = {"id": key, "type": "function", "function": {"name": trick.tool, "arguments": arguments}}
-        calls.append(ToolCall(id=key, name=trick.tool, arguments=arguments, raw=raw))
+        calls.append(_call(key, trick.tool, arguments))
     return tuple(calls)
+
+
+def _call(key: str, name: str, arguments: str) -> ToolCall:
+    raw = {"id": key, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return ToolCall(id=key, name=name, arguments=arguments, raw=raw)
+
+
+def _ids_of(messages: Sequence[JSON]) -> set[Any]:
+    return {call["id"] for message in messages for call in message.get("tool_calls") or ()}
 
 
 def _free_id(number: int, taken: set[Any]) -> str:

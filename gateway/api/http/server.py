@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import math
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,7 @@ def identify(server: ServerState, request: web.Request) -> CallerKey:
     """Returns the key of the request. Raises ApiError when there is no valid one."""
     scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
-        raise _denied("Send the key as Authorization: Bearer KEY. A browser can open /docs.")
+        raise _denied("Send the key as Authorization: Bearer KEY. A browser can open /ui and /docs.")
     key = find_key(server.app.keys, presented.strip())
     if key is not None:
         return key
@@ -229,15 +230,28 @@ async def add_common_headers(request: web.Request, response: web.StreamResponse)
     response.headers.update(common_headers(request.get(REQUEST_ID)))
 
 
+def _hint(request: web.Request) -> str:
+    """Returns where it may be instead, for who has written the base URL without /v1, or twice with it."""
+    path = re.sub(r"^(/v1|/api)+(?=/)|/$", "", request.path)
+    first = path.split("/")[1] if path else ""
+    for prefix in ("/v1", "/api"):
+        if any(endpoint.path.split("/")[1:3] == [prefix[1:], first] for endpoint in ENDPOINTS):
+            return f"It may be {prefix}{path[:80]}."
+    return "The base URL of an OpenAI client ends with /v1; /docs lists all there is, and a browser can open /ui."
+
+
 def error_response(error: Exception, request: web.Request) -> ApiError:
     match error:
         case ApiError():
             return error
         case web.HTTPMethodNotAllowed():
             headers = {"Allow": error.headers.get("Allow", "")}
-            return ApiError(405, f"{request.method} does not work here.", code="method_not_allowed", headers=headers)
+            what = (
+                f"{request.method} does not work here; {' and '.join(sorted(error.allowed_methods - {'HEAD'}))} does."
+            )
+            return ApiError(405, what, code="method_not_allowed", headers=headers)
         case web.HTTPNotFound():
-            return ApiError(404, "There is nothing at this address.", code="not_found")
+            return ApiError(404, f"There is nothing at this address. {_hint(request)}", code="not_found")
         case NotFound():
             return ApiError(404, str(error), code="not_found")
         case Busy():

@@ -12,7 +12,7 @@ from gateway.api.http.server_state import Intervals
 from sessions import store
 from tests.fakes.model_replies import Failure, Reply, bad_request, call, calls
 from tests.fakes.model_server import ModelServer
-from tests.integration.api.serving import OWNER, WEATHER, Gateway, client_of, gateway, one_message
+from tests.integration.api.serving import OWNER, WEATHER, Gateway, client_of, gateway, is_error_body, one_message
 
 
 async def test_a_stateless_call_is_answered_and_leaves_nothing(home: Path) -> None:
@@ -217,6 +217,37 @@ async def test_trouble_with_the_model_is_a_503_before_the_first_word(home: Path)
                 assert answer["error"]["type"] == "server_error"
                 assert headers.get("X-Hermes-Session-Id") == session.get("X_Hermes_Session_Id")
                 assert "Retry-After" in headers
+
+
+async def test_a_base_url_that_is_not_ours_is_told_how_it_ends(home: Path) -> None:
+    async with gateway(home) as gw:
+        for method, path, hint in (
+            ("POST", "/chat/completions", "It may be /v1/chat/completions."),
+            ("POST", "/v1/v1/responses", "It may be /v1/responses."),
+            ("GET", "/v1/jobs", "It may be /api/jobs."),
+            ("GET", "/", "ends with /v1"),
+        ):
+            status, answer, _ = await gw.ask(method, path)
+            assert (status, is_error_body(answer)) == (404, True)
+            assert hint in answer["error"]["message"]
+        status, answer, _ = await gw.ask("GET", "/v1/chat/completions")
+        assert (status, answer["error"]["message"]) == (405, "GET does not work here; POST does.")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"messages": []}, "messages: it must have at least 1 item"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            "tools[0].function.name: it must match the pattern ^[A-Za-z0-9_-]{1,64}$",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_said_in_plain_words(home: Path, more: dict[str, Any], said: str) -> None:
+    async with gateway(home) as gw:
+        status, answer, _ = await gw.ask("POST", "/v1/chat/completions", {"messages": one_message("hi"), **more})
+        assert (status, answer["error"]["message"]) == (400, said)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])

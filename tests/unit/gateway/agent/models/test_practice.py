@@ -304,3 +304,23 @@ async def test_it_takes_the_place_of_a_model():
 async def test_content_in_parts_is_read():
     parts = [{"type": "text", "text": "list files"}, {"type": "image_url", "image_url": {"url": "x"}}]
     assert (await ask({"role": "user", "content": parts})).tool_calls[0].name == "files"
+
+
+async def test_the_tools_of_a_caller_are_called_when_they_are_named_or_asked_for():
+    given = {"offered": ("weather", "time", "memory"), "callers_tools": frozenset({"weather", "time"})}
+    assert await call_for('call weather {"city": "Oslo"}', **given) == ("weather", {"city": "Oslo"})
+    assert await call_for("use the tool `time`", **given) == ("time", {})
+    assert await call_for("hello", **given, sampling={"tool_choice": "required"}) == ("weather", {})
+    one = {"type": "function", "function": {"name": "time"}}
+    assert await call_for("hello", **given, sampling={"tool_choice": one}) == ("time", {})
+    for choice, said in (("none", "call weather"), ("none", "I prefer tea"), ("auto", "hello")):
+        answer = await ask(user(said), **given, sampling={"tool_choice": choice})
+        assert (answer.tool_calls, answer.finish_reason) == ((), "stop")
+    assert "- `call weather`" in (await ask(user("help"), **given)).text
+
+
+async def test_an_answer_is_no_longer_than_it_may_be():
+    shown: list[str] = []
+    answer = await ask(user("write a long answer"), max_output_tokens=5, shown=shown)
+    assert (answer.finish_reason, answer.usage.output_tokens <= 5, "".join(shown)) == ("length", True, answer.text)
+    assert answer.text.startswith("# A long answer")
