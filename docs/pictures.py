@@ -123,7 +123,9 @@ def sessions(home: Path) -> list[str]:
 
 def doctor(home: Path) -> list[str]:
     (home / ".hermes").chmod(0o755)
-    return ["$ hermes doctor", *terminal(home, ["doctor"], ended)]
+    found = terminal(home, ["doctor"], ended)
+    (home / ".hermes").chmod(0o700)
+    return ["$ hermes doctor", *found]
 
 
 def config_check(home: Path) -> list[str]:

@@ -153,8 +153,7 @@ def errors_as_messages() -> Generator[None]:
     except click.UsageError as error:
         raise _to_copy(_usage(error)) from error
     except Failed as failed:
-        _to_copy(failed)
-        raise
+        raise _to_copy(failed) from failed
     except (click.ClickException, Exit):
         raise
     except (KeyboardInterrupt, click.Abort):
@@ -171,8 +170,7 @@ def errors_as_messages() -> Generator[None]:
 
 
 def _to_copy(failed: Failed) -> Failed:
-    failed.message = as_called_here(failed.message)
-    return failed
+    return type(failed)(as_called_here(failed.message))
 
 
 def sentence(error: Exception) -> str:

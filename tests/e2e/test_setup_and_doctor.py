@@ -366,7 +366,9 @@ def test_what_can_be_mended_is_mended(tmp_path: Path):
     (home / "api_key").write_text("x" * 40)
     home.chmod(0o755)
     (home / "api_key").chmod(0o644)
-    assert codes(home)["home.permissions"]["fixable"]
+    found = codes(home)
+    assert found["home.permissions"]["fixable"]
+    assert "config.warning" not in found  # of the same
     assert "--fix` fixes 2 of them" in hermes(home, "doctor").stdout
     assert "it holds conversations and secrets." in hermes(home, "doctor", "--explain").stdout
     mended = hermes(home, "doctor", "--fix")

@@ -4,6 +4,7 @@ import asyncio
 import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import click
 from click.exceptions import Exit
@@ -81,7 +82,8 @@ def _examine(cli: Cli) -> list[Diagnosis]:
     loaded, database, look = None, None, "hermes config check"
     with ExitStack() as stack:
         try:
-            loaded = read(service_sources(cli.home, cli.environ))
+            # Without those about the home's mode, which a check of our own finds, with what mends it.
+            loaded = read(replace(service_sources(cli.home, cli.environ), warnings=()))
         except BadConfig as bad:
             findings += [problem("config.invalid", each.headline, each.remedy or look) for each in bad.problems]
         else:
