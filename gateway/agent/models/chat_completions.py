@@ -213,7 +213,7 @@ class OpenAIModel:
         if not builder.complete or builder.finish_reason == "error":
             raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
         shown.show(text_calls.feed(builder.visible.finish()) + text_calls.finish(is_text=builder.has_calls))
-        self._quirks[model].calls_tools |= builder.has_calls
+        self._quirks[model].calls_tools |= builder.has_whole_call
         return self._answer(body, request, builder, text_calls)
 
     def _text_call_filter(self, model: str, request: ModelRequest) -> TextToolCallFilter:
@@ -288,7 +288,9 @@ class OpenAIModel:
     def _answer(
         self, body: JSON, request: ModelRequest, builder: AnswerBuilder, text_calls: TextToolCallFilter
     ) -> Answer:
-        tool_calls = builder.tool_calls() or written_calls(text_calls.calls)
+        made = builder.tool_calls()
+        inside = [each for call in made for each in text_calls.within(call.arguments)]
+        tool_calls = written_calls(inside) or made or written_calls(text_calls.calls)
         text = text_calls.text.rstrip() if text_calls.calls else text_calls.text
         text = unfenced_json(text) if request.response_format else text
         reason = builder.finish_reason or "stop"

@@ -144,6 +144,10 @@ class AnswerBuilder:
     def has_calls(self) -> bool:
         return any(raw["function"]["name"] for raw in self._calls)
 
+    @property
+    def has_whole_call(self) -> bool:
+        return any(_is_object(raw["function"]["arguments"] or "{}") for raw in self._calls if raw["function"]["name"])
+
     def tool_calls(self) -> tuple[ToolCall, ...]:
         seen: set[str] = set()
         return tuple(_tool_call(raw, seen) for raw in self._calls if raw["function"]["name"])[:MOST_CALLS]

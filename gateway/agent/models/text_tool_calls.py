@@ -136,12 +136,14 @@ def _new_call(name: str, arguments: Any) -> JSON:
 
 _BLOCK = re.compile(
     r"\s*(?:```(?:tool|tool_call|tool_code)[ \t]*\n(?P<fenced>.*?)(?:^[ \t]*```[ \t]*$|\Z)"
-    r"|<tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z))",
+    r"|<(?P<tag>tool_call|tool_response|tools)>(?P<tagged>.*?)(?:</(?P=tag)>|\Z))",
     re.DOTALL | re.MULTILINE,
 )
+"""A call in a fence, or in the tags of the templates that small models were trained with: they confuse one tag with another."""
 _BLOCK_OPENINGS = (
     "```tool",
     "<tool_call>",
+    "<tool_response>",
     "<tools>",
     "</tools>",
     "}",
@@ -203,6 +205,11 @@ class TextToolCallFilter:
         self._may_come = start is not None
         return self._show(self._end_of_text() if start is None else start - len(self.text))
 
+    def within(self, arguments: str) -> list[JSON]:
+        """Returns the calls that the arguments of a call consist of, when they are no arguments: a server that cuts calls out of the text of a
+        small model may cut in the wrong place."""
+        return [] if first_object(arguments)[1] else self._calls_in(arguments.strip())
+
     def finish(self, *, is_text: bool = False) -> str:
         """Decides about what was held back, and returns it when it is text. `is_text`: there is no call in this answer."""
         if not is_text and self._may_come:
@@ -224,7 +231,9 @@ class TextToolCallFilter:
     def _begins_with_call(self, text: str) -> bool:
         """Returns whether a call is followed by something else: whatever it is, it is not for people."""
         if block := _BLOCK.match(text):
-            return bool(_read(block["tagged"] or block["fenced"] or "", self._in_fence or self._offered))
+            inside = (block["tagged"] or block["fenced"] or "").strip()
+            is_result = block["tag"] == "tool_response" and not first_object(inside)[1]
+            return is_result or bool(_read(inside, self._in_fence or self._offered))
         text = _KIND.sub("", text, count=1)
         end = first_object(text)[1]
         return bool(end and calls_in(text[:end], self._offered)) or (

@@ -10,7 +10,7 @@ import pytest
 from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.interface import ModelRequest
-from gateway.agent.models.stream_reader import MOST_CALLS
+from gateway.agent.models.stream_reader import MOST_CALLS, is_written
 from gateway.agent.tools import BUILT
 from gateway.agent.tools.registry import Toolbox
 from gateway.texts import say
@@ -103,6 +103,7 @@ WRITTEN_CALLS = {
     "fenced": '```tool\n{"name": "files", "arguments": {"action": "list"}}\n```',
     "fenced, marked otherwise": '```tool_call\n{"name": "files", "parameters": {"action": "list"}}\n```\n',
     "tagged": '<tool_call>\n{"name": "files", "arguments": {"action": "list"}}\n</tool_call>',
+    "tagged as a result": '<tool_response>\n{"name": "files", "arguments": {"action": "list"}}\n</tool_response>',
     "bare": '{"name": "files", "arguments": {"action": "list"}}',
     "in doubled braces": '{{"name": "files", "arguments": {{"action": "list"}}}}',
     "in doubled braces outside": '{{"name": "files", "arguments": {"action": "list"}}}',
@@ -165,6 +166,7 @@ async def test_other_blocks_are_text(text):
     ("text", "shown", "calls"),
     [
         ('Sure, I list them.\n{"name": "files", "arguments": {"action": "list"}}', "Sure, I list them.\n", 1),
+        ('<tools>\n{"name": "files", "arguments": {"action": "list"}}\n</tools>', "", 1),
         ('I will:\n\n{"name": "files", "action": "list"}\n', "I will:\n\n", 1),
         ('Look:\n```tool\n{"name": "files", "arguments": {"action": "list"}}\n```', "Look:\n", 1),
         ('Sure, I list them. {"name": "files", "arguments": {"action": "list"}}', None, 0),
@@ -228,6 +230,7 @@ async def test_a_tool_name_with_its_arguments_and_nothing_else_is_a_call(text):
         "session_search",
         "<tools></tools>",
         "<tools>\n</tools>\n",
+        "<tool_response>\n[wrong arguments for files: they are no JSON]\n</tool_response>",
         "}",
         " ]}\n",
     ],
@@ -277,6 +280,15 @@ async def test_an_endpoint_that_has_made_a_real_call_is_never_taken_at_its_text(
         for way in ("bare", "tagged"):
             answer = await talk.ask(tools=[FILES])
             assert (answer.text, answer.tool_calls) == (WRITTEN_CALLS[way], ())
+
+
+async def test_a_call_that_a_server_has_cut_out_in_the_wrong_place_is_read_and_proves_nothing():
+    cut = calls(call("files", arguments=WRITTEN_CALLS["tagged as a result"]))
+    async with model_in_process([cut, WRITTEN_CALLS["bare"]]) as talk:
+        for _ in range(2):
+            answer = await talk.ask(tools=[FILES])
+            assert [json.loads(each.arguments) for each in answer.tool_calls] == [{"action": "list"}]
+            assert all(is_written(each.id) for each in answer.tool_calls)
 
 
 async def test_one_answer_makes_so_many_calls_and_no_more():
