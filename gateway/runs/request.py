@@ -184,7 +184,7 @@ def _read(path: Path, root: Path, mime: str, limit: int | None) -> str | None:
     return "".join([f"data:{mime};base64,", *encoded])
 
 
-_EXACT = frozenset({Source.API, Source.THREAD})
+EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""
 TURN_TOKENS = 24  # at most, beside the text of a message
 SHOWN_ANYWAY, SHOWN_IN_SMALL = 8, 2
@@ -211,7 +211,7 @@ class Requests:
         options = seen.run.options
         wanted = wanted_model(seen)
         await self.app.model.learn_window(wanted)  # before anything is measured against it
-        exact = seen.session.source in _EXACT
+        exact = seen.session.source in EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
         shown = await parts_to_show(
             seen.history, self._run_id, every=exact, workspaces=self.app.workspaces, shared=self.app.files

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.agent.memory.recall import middle_of, summary_request
+from gateway.agent.memory.recall import middle_of, summary_request, words_of
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable, Shown
 from gateway.agent.models.stream_reader import is_written, new_call_id
 from gateway.agent.profile import AgentProfile, profile_of
@@ -23,8 +23,8 @@ from gateway.observe.logging import get_logger
 from gateway.runs.farewell import as_farewell, limits_of, next_try
 from gateway.runs.live import NO_REPLY, Kind, LiveEvent
 from gateway.runs.loop import Result, Situation
-from gateway.runs.replies import approval_card, interruption_notice, question_card, reply_body, reset_line
-from gateway.runs.request import Requests, Snapshot, take_snapshot, wanted_model
+from gateway.runs.replies import approval_card, interruption_notice, not_done, question_card, reply_body, reset_line
+from gateway.runs.request import EXACT, Requests, Snapshot, take_snapshot, wanted_model
 from gateway.runs.waiting import GIVE_UP_MINUTES, GIVE_UP_MS, park
 from gateway.texts import say
 from sessions import asks, outbox, runs, spending, store
@@ -339,7 +339,7 @@ class ActiveRun:
 
     async def finish(self, answer: Answer) -> bool:
         self.cut_off = answer.finish_reason == "length"
-        if note := self._requests.left_out(answer):
+        if note := self._requests.left_out(answer) + self._not_done(answer):
             self._on_token(note)  # a stream and a preview must end with the text that is stored
             answer = replace(answer, text=answer.text.rstrip() + note)
         route, asked = self._snapshot.run.route, self.claimed.kind is not RunKind.JOB
@@ -359,6 +359,15 @@ class ActiveRun:
         if not is_over and reply is not None:
             self._publish("answered")
         return is_over
+
+    def _not_done(self, answer: Answer) -> str:
+        run, history = self.claimed, self._snapshot.history
+        if run.kind is not RunKind.CHAT or self._snapshot.session.source in EXACT or answer.text.strip() == NO_REPLY:
+            return ""
+        called = {
+            call["function"]["name"] for each in history if each.run_id == run.id for call in each.tool_calls or ()
+        }
+        return not_done(words_of(history, run.id), answer.text, called)
 
     def _answers_voice(self) -> bool:
         """Returns whether the last message that this run has read is a voice message."""
@@ -558,7 +567,8 @@ class ActiveRun:
         # About three characters to a token, so that it fits also where the tokens of this model are not measured yet.
         most = max(2_000, (window_of(app, fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
-        answer = await app.model.ask(summary_request(query, kept, model=fast))
+        with app.side_work.held_back():
+            answer = await app.model.ask(summary_request(query, kept, model=fast))
         used, session_id, day = answer.usage, self.claimed.session_id, app.today()
         who = self.claimed.who or spending.NOBODY
         await self._database.write(

@@ -9,13 +9,16 @@ import contextlib
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from gateway.agent.models.interface import Answer, Model, ModelRequest, OnToken, Shown
 
 SLOWER, LEAST_SECONDS = 1.5, 0.5
 """An answer is slower beside a fold when its first word takes this many times as long, and at least so much longer."""
 SAMPLES = 2
+FAR_SLOWER, LONG_SECONDS = 3.0, 1.0
+"""An answer whose first word has not come after this many times the usual time, and so much longer, ends the fold beside it, also where it is not
+known yet whether folds slow answers."""
 PATIENCE_SECONDS = 120.0
 """The longest time that a fold waits for a moment in which nobody is answered; then it is done all the same, and not given up."""
 
@@ -41,7 +44,7 @@ class SideWork:
         return beside > SLOWER * alone + LEAST_SECONDS
 
     async def answer(self, model: Model, request: ModelRequest, on_token: OnToken | None) -> Answer:
-        """Asks for an answer to somebody. Gives up side work that would slow it; it is begun again later."""
+        """Asks for an answer to somebody, and measures how long its first word takes."""
         began, beside, first = self._clock(), self._working > 0, None
 
         def heard(token: Shown) -> None:
@@ -50,27 +53,44 @@ class SideWork:
             if on_token is not None:
                 on_token(token)
 
-        if self.slows_answers and beside:
-            for task in self._may_be_given_up:
-                task.cancel()
-        self._answering += 1
-        self._idle.clear()
-        try:
+        def end_if_silent() -> None:
+            if first is None:
+                self._give_up()
+
+        with self.held_back(), contextlib.ExitStack() as stack:
+            if beside and self._alone:
+                usual = statistics.median(self._alone)
+                late = asyncio.get_running_loop().call_later(FAR_SLOWER * usual + LONG_SECONDS, end_if_silent)
+                stack.callback(late.cancel)
             answer = await model.ask(request, heard)
-        finally:
-            self._answering -= 1
-            if not self._answering:
-                self._idle.set()
         if not (beside and self.slows_answers):  # what was given up slowed nothing
             (self._beside if beside else self._alone).append((first or self._clock()) - began)
         return answer
 
+    @contextlib.contextmanager
+    def held_back(self) -> Generator[None]:
+        """While the block lasts, somebody waits for the model: side work that would slow it is given up, and begun again later."""
+        if self.slows_answers:
+            self._give_up()
+        self._answering += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._answering -= 1
+            if not self._answering:
+                self._idle.set()
+
+    def _give_up(self) -> None:
+        for task in self._may_be_given_up:
+            task.cancel()
+
     async def aside(self, model: Model, request: ModelRequest) -> Answer:
         """Asks for something that nobody waits for. Where it would slow answers, it waits until nobody is answered, for PATIENCE_SECONDS at most,
         and begins anew when somebody writes."""
-        end = self._clock() + PATIENCE_SECONDS
+        end, gave_way = self._clock() + PATIENCE_SECONDS, False
         while True:
-            if self.slows_answers:
+            if self.slows_answers or gave_way:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._idle.wait(), max(0.0, end - self._clock()))
             task = asyncio.create_task(model.ask(request))
@@ -84,6 +104,7 @@ class SideWork:
                 if (current := asyncio.current_task()) is not None and current.cancelling():
                     task.cancel()
                     raise
+                gave_way = True
             finally:
                 self._working -= 1
                 self._may_be_given_up.discard(task)

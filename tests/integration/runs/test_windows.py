@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.agent.window import window_of
+from gateway.texts import say
 from sessions.records import RunStatus
 from tests.fakes.model_rules import Speaks, prompt_tokens
 from tests.integration.runs.worker_in_process import worker_in_process
@@ -29,6 +30,13 @@ async def test_a_pasted_page_is_answered_with_what_was_left_out(home: Path, size
         assert text.startswith("ok\n\n(Your message is longer than I can read at once: I read ")
         assert f"of its {len(PAGE) + 25:,} characters" in text
         assert (await it.messages())[-1].content == text
+
+
+async def test_an_answer_that_claims_a_reminder_ends_with_the_truth(home: Path) -> None:
+    async with worker_in_process(home, then="I will remind you.") as it:
+        await it.say("Remind me tomorrow at nine to call my mother.")
+        text = (await it.sent())[-1]["text"]
+        assert text == f"I will remind you.\n\n{say('run.nothing_scheduled')}" == (await it.messages())[-1].content
 
 
 async def test_what_fits_is_answered_without_a_word_about_it(home: Path) -> None:

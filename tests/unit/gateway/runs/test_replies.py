@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.runs.replies import approval_card, closed_card, question_card, reply_body
+from gateway.runs.replies import approval_card, closed_card, not_done, question_card, reply_body
 from gateway.texts import say
 from sessions.asks import says_yes
 from sessions.files import folder_name
@@ -22,6 +22,27 @@ def test_silence_is_an_answer_in_groups(kind: ChatKind):
     assert reply_body(" NO_REPLY\n", in_a(kind)) is None
     assert reply_body("  ", in_a(kind)) is None
     assert reply_body("NO_REPLY is a word", in_a(kind)) == Content(text="NO_REPLY is a word")
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "key"),
+    [
+        ("Remind me tomorrow at nine to call my mother.", "I will remind you.", "run.nothing_scheduled"),
+        ("please set a reminder for the bins", "Done!", "run.nothing_scheduled"),
+        ("Forget what I said about the dentist.", "I have forgotten it.", "run.nothing_forgotten"),
+        ("Could you please delete my notes", "All gone.", "run.nothing_forgotten"),
+        ("Remind me tomorrow at nine.", "I cannot set reminders here.", ""),
+        ("Remind me tomorrow.", "At what time?", ""),
+        ("Remind me what we said about tea.", "You like it.", ""),
+        ("Did you remind me to call her?", "Yes, at nine.", ""),
+        ("Forget it, tell me a joke.", "Here is one.", ""),
+        ("Never forget my birthday", "I will not.", ""),
+        ("What is 17 times 23?", "391", ""),
+    ],
+)
+def test_what_was_asked_for_and_not_done_is_said(asked: str, answer: str, key: str):
+    assert not_done(asked, answer, ()) == (f"\n\n{say(key)}" if key else "")
+    assert not_done(asked, answer, {"schedule", "memory"}) == ""
 
 
 def test_in_a_dm_something_is_always_said():

@@ -1,18 +1,22 @@
 """Folds give way to people where answers were measured slower beside them, and nowhere else."""
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from gateway.agent.models.interface import Answer, Model, ModelRequest, OnToken
-from gateway.agent.models.side_work import PATIENCE_SECONDS, SideWork
+import pytest
 
+from gateway.agent.models.interface import Answer, Model, ModelRequest, OnToken
+from gateway.agent.models.side_work import FAR_SLOWER, LONG_SECONDS, PATIENCE_SECONDS, SideWork
+
+AFTER_IT = math.inf
 HELLO, FOLD = ModelRequest(messages=[{"role": "user", "content": "hello"}]), ModelRequest(messages=[])
 
 
 @dataclass
 class ModelForOne:
-    """An endpoint whose first word takes so long, and longer beside a fold. Folds end when they are told to."""
+    """An endpoint whose first word takes so long, and longer beside a fold, or comes only after it. Folds end when they are told to."""
 
     beside: float
     now: float = 0.0
@@ -29,6 +33,8 @@ class ModelForOne:
                 self.open -= 1
             return Answer(text="folded")
         await asyncio.sleep(0)
+        while self.open and self.beside == AFTER_IT:
+            await asyncio.sleep(0)
         self.now += self.beside if self.open else 2.0
         if on_token is not None:
             on_token("hello")
@@ -109,3 +115,44 @@ async def test_a_fold_that_is_cancelled_ends_its_call() -> None:
     await asyncio.gather(fold, return_exceptions=True)
     await begun()
     assert (fold.cancelled(), slow.open) == (True, 0)
+
+
+async def test_a_summary_that_somebody_waits_for_goes_before_a_fold_and_is_not_measured() -> None:
+    slow, work = await measured(beside=50.0)
+    fold = asyncio.create_task(work.aside(cast(Model, slow), FOLD))
+    await begun()
+    assert slow.open == 1
+    with work.held_back():
+        await begun()
+        assert slow.open == 0, "the fold was given up, and waits"
+        slow.now += 50.0
+    await begun()
+    assert slow.open == 1
+    before = slow.now
+    await work.answer(cast(Model, slow), HELLO, None)
+    assert slow.now - before == 2.0, "answers count as slower still"
+    await begun()
+    slow.folds[-1].set()
+    await fold
+
+
+async def test_a_fold_ends_for_an_answer_that_stays_silent_before_anything_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, passed, slow = asyncio.get_running_loop(), 0.0, ModelForOne(AFTER_IT)
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real() + passed)
+    work = SideWork(clock=lambda: slow.now)
+    await work.answer(cast(Model, slow), HELLO, None)
+    fold = asyncio.create_task(work.aside(cast(Model, slow), FOLD))
+    await begun()
+    asked = asyncio.create_task(work.answer(cast(Model, slow), HELLO, None))
+    await begun()
+    assert (slow.open, asked.done()) == (1, False)
+    passed = 2.0 * FAR_SLOWER + LONG_SECONDS
+    await asked
+    assert slow.open == 0, "it waits until the answer has come"
+    await begun()
+    assert slow.open == 1
+    slow.folds[-1].set()
+    assert (await fold).text == "folded"

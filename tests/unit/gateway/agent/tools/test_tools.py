@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,32 @@ async def test_search_finds_the_passage_and_only_here(place: ToolContext, elsewh
     assert all(text in found for text in said)
     assert "Nothing was said here" in await use(elsewhere, "session_search", query="plumber")
     assert "Nothing was said here" in await use(place, "session_search", query="zebra")
+
+
+@pytest.mark.parametrize(("seconds", "asked", "summaries"), [(10, 3, 3), (20, 2, 2), (50, 1, 0)])
+async def test_only_as_many_summaries_are_asked_for_as_end_in_time_one_after_the_other(
+    place: ToolContext, monkeypatch: pytest.MonkeyPatch, seconds: int, asked: int, summaries: int
+):
+    loop, passed, one, told = asyncio.get_running_loop(), 0.0, asyncio.Lock(), list[str]()
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real() + passed)
+
+    async def summarise(query: str, lines: Sequence[str]) -> str:
+        """As an endpoint that serves one request at a time."""
+        nonlocal passed
+        told.append(f"{query}: {len(lines)}")
+        async with one:
+            passed += seconds
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return "he came"
+
+    for chat in ("11", "12", "13"):
+        new = [Message(role=Role.USER, content=f"the plumber came {chat} {'words ' * 300}")] * 2
+        place.database.write_now(store.append, started(place.database, chat, "owner").id, new, 5)
+    found = await use(replace(place, summarise=summarise), "session_search", query="plumber")
+    assert (found.count("Summary: he came"), told) == (summaries, ["plumber: 2"] * asked)
+    assert all(f"the plumber came {chat}" in found for chat in ("11", "12", "13")), "the messages stand for the others"
 
 
 async def test_a_search_that_makes_no_sense_is_explained_or_finds_nothing(place: ToolContext):
