@@ -33,7 +33,7 @@ _FAREWELL = select(runs_table.c.id).where(runs_table.c.kind == RunKind.FAREWELL)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfolded:
     """What of a session is not folded yet: how much, in tokens, how many messages, and since when it is silent. `asks`: somebody asks in it to
-    remember something."""
+    remember something, or the agent says that it has noted something: small models say so without a call."""
 
     session_id: str
     ns: str
@@ -54,6 +54,15 @@ _ASKS = (
     "%keep in mind%",
     "%merk dir%",
 )
+_SAYS_SO = (
+    "%i noted%",
+    "%i_ve noted%",
+    "%i have noted%",
+    "%i saved%",
+    "%i_ve saved%",
+    "%i have saved%",
+    "%i_ll remember%",
+)
 
 
 def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> list[Unfolded]:
@@ -65,7 +74,11 @@ def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> li
         else func.octet_length(messages.c.content)
     )
     past = func.coalesce(folds.c.folded_to, 0)
-    asks = and_(messages.c.role == Role.USER, or_(*map(func.lower(messages.c.content).like, _ASKS)))
+    said = func.lower(messages.c.content).like
+    asks = or_(
+        and_(messages.c.role == Role.USER, or_(*map(said, _ASKS))),
+        and_(messages.c.role == Role.ASSISTANT, or_(*map(said, _SAYS_SO))),
+    )
     query = (
         select(
             sessions.c.id,

@@ -252,6 +252,8 @@ class FoldWorker:
             try:
                 parsed = parse(answer.text)
             except BadFold as bad:
+                if small and answer.finish_reason == "length" and salvage(answer.text):
+                    break  # it repeats itself, and would do so again
                 error, last = str(bad), answer.text
             else:
                 return _Read(notes=parsed.observations, digest=parsed.digest), (read, written)

@@ -152,6 +152,15 @@ async def test_after_a_fold_that_failed_the_next_one_asks_for_less(database: Dat
         assert fields == [{"observations", "digest"}] * 2 + [{"observations"}]
 
 
+async def test_a_small_model_that_repeats_itself_is_cut_short_and_not_asked_again(database: Database) -> None:
+    broken = answer(noted("Likes tea", 1), noted("Likes tea", 1))[:-60]
+    async with folding(database, lambda _: Reply(text=broken, finish_reason="length"), window=8_192) as it:
+        await it.fold(it.say("I like tea", "ok"))
+        assert it.texts() == ["Likes tea"]
+        [body] = it.server.folded
+        assert body["max_tokens"] < 300
+
+
 # --- failures -------------------------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,10 @@ async def test_it_is_due_when_much_is_unfolded_after_a_silence_and_at_the_end(da
         assert wish.id not in await due(it, wish)
         it.clock.tick(60_000)
         assert await due(it, wish) == {wish.id: 0}, "it may only have said so"
+        told = it.say("I like coffee too", "I've noted that for you.", key=f"{KEY}:5")
+        assert await due(it, told) == {}
+        it.clock.tick(60_000)
+        assert await due(it, told) == {told.id: 0}, "without being asked"
         configure(it.app, memory={"enabled": False})
         assert await due(it, *everybody) == {}
 
