@@ -210,7 +210,7 @@ def retry(conn: Connection, chat: ChatContext, _: str) -> str:
         return refusal
     if active:  # it waits for a person
         runs.stop(conn, active.id, chat.now)
-    if not store.take_back(conn, session.id, keep_question=True):
+    if store.take_back(conn, session.id, keep_question=True) is None:
         return say("run.nothing_to_retry")
     runs.start_again(conn, session, chat.opening, chat.route, chat.now, who=chat.account.who)
     return ""
@@ -218,21 +218,21 @@ def retry(conn: Connection, chat: ChatContext, _: str) -> str:
 
 @command("undo", "take back the last exchange", usage="[N]", for_allowed=True)
 def undo(conn: Connection, chat: ChatContext, number: str) -> str:
-    """Takes back the last exchange, or the last so many as there are."""
+    """Takes back the last exchange, or the last so many as there are, with the notes that were made of them."""
     if number and not (number.isdecimal() and 0 < int(number) <= MOST_UNDONE):
         return say("command.usage", usage="/undo or /undo 3")
     _end_run(conn, chat)  # it works on the exchange that is taken back
     session = _current(conn, chat)
-    wanted, taken = int(number or 1), 0
-    while session is not None and taken < wanted and store.take_back(conn, session.id):
-        taken += 1
-    match taken:
-        case 0:
-            return say("run.nothing_to_undo")
-        case 1:
-            return say("run.undone")
-        case _:
-            return say("run.undone_many", count=taken)
+    wanted, taken, notes = int(number or 1), 0, list[Observation]()
+    while session is not None and taken < wanted and (gone := store.take_back(conn, session.id)) is not None:
+        taken, notes = taken + 1, [*gone, *notes]
+    if not taken:
+        return say("run.nothing_to_undo")
+    said = say("run.undone") if taken == 1 else say("run.undone_many", count=taken)
+    if not notes:
+        return said
+    made = say("run.undone_note") if len(notes) == 1 else say("run.undone_notes", count=len(notes))
+    return "\n".join([f"{said} {made}", *(f"- {note.text}" for note in notes[:LISTED_NOTES])])
 
 
 # --- notes and jobs ---

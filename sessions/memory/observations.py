@@ -209,20 +209,22 @@ def remove_session(conn: Connection, session: Session) -> None:
         conn.execute(delete(forgotten_table).where(forgotten_table.c.ns == session.ns))
 
 
-def take_back(conn: Connection, session: Session, first: int) -> None:
-    """Deletes the notes that are only from messages of this session from `first` on, and marks these messages as not folded."""
+def take_back(conn: Connection, session: Session, first: int) -> list[Observation]:
+    """Deletes the notes that are only from messages of this session from `first` on, and marks these messages as not folded. Returns those
+    of them that were in use."""
     lock_memory(conn, session.ns)
     learned = matching(conn, observations.c.session_id == session.id)
     # A note that an earlier message says too is kept.
     gone = [each for each in learned if each.src and min(each.src) >= first]
     past = conn.scalar(select(folds.c.folded_to).where(folds.c.session_id == session.id)) or 0
     if not gone and past < first:
-        return
+        return []
     delete_rows(conn, gone)
     conn.execute(
         update(folds).where(folds.c.session_id == session.id, folds.c.folded_to >= first).values(folded_to=first - 1)
     )
     changed(conn, session.ns, revises=True, digest=None)
+    return [each for each in gone if each.closed_at is None]
 
 
 def remove_namespace(conn: Connection, ns: str) -> None:

@@ -9,7 +9,7 @@ from sessions.db.schema import asks, events, messages, outbox, runs, sessions
 from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy
 from sessions.overheard import forget_all as forget_overheard
-from sessions.records import EndReason, Role, RunKind, RunStatus
+from sessions.records import EndReason, Observation, Role, RunKind, RunStatus
 from sessions.store.append import count_rewrite, mark_settled
 from sessions.store.queries import get
 from sessions.topics import Topic
@@ -52,11 +52,11 @@ def require_idle(conn: Connection, session_id: str) -> None:
         )
 
 
-def take_back(conn: Connection, session_id: str, *, keep_question: bool = False) -> bool:
+def take_back(conn: Connection, session_id: str, *, keep_question: bool = False) -> list[Observation] | None:
     """Removes the last exchange: the last user message, unless it is to be answered again, and all that follows it. Where nothing was said
     yet since the session goes on from one that had grown too long, that of its parent.
 
-    Returns False when there is none.
+    Returns the notes that were made of it and are gone, too; None when there is no exchange.
     """
     from sessions import memory
     from sessions.search import message_index
@@ -66,18 +66,18 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
     )
     if question is None:
         parent = _continued(conn, session_id)
-        if parent is None or not take_back(conn, parent, keep_question=keep_question):
-            return False
-        count_rewrite(conn, session_id)  # who reads it reads the end of its parent too
-        return True
+        gone = None if parent is None else take_back(conn, parent, keep_question=keep_question)
+        if gone is not None:
+            count_rewrite(conn, session_id)  # who reads it reads the end of its parent too
+        return gone
     first = question + 1 if keep_question else question
     message_index.forget(conn, session_id)
     conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id >= first))
-    memory.take_back(conn, get(conn, session_id), first)
+    gone = memory.take_back(conn, get(conn, session_id), first)
     count_rewrite(conn, session_id)
     recount(conn, session_id)
     touch(conn, Topic.REWRITTEN, session_id)
-    return True
+    return gone
 
 
 def _continued(conn: Connection, session_id: str) -> str | None:

@@ -16,12 +16,14 @@ from gateway.cli.output import program
 from gateway.commands import ChatAccount, ChatContext, execute, find, parse
 from gateway.context import App
 from gateway.runs.live import LiveEvent
+from gateway.runs.replies import reset_line
 from gateway.texts import say
 from sessions import asks, inbox, jobs, runs, store
 from sessions.clock import now_ms
 from sessions.db.sql import lock
 from sessions.keys import SessionKey
 from sessions.records import Ask, EndReason, InboxMode, InboxRow, Message, Run, RunKind, RunStatus, Session, Source
+from sessions.runs import farewells
 from sessions.runs.journal import call_state, of_call
 from sessions.topics import Topic, Touch
 
@@ -106,6 +108,22 @@ class TerminalConversation:
                 await changes.next()
                 run_id, _ = await self.app.database.read(of_call, dedup_key)
         return run_id
+
+    async def reset_notice(self) -> str | None:
+        """Returns the line that says, once, that what was said last has begun a new session after a reset; None: there was none."""
+        session, policy = await self.session(), self.app.resets.policy(self.key)
+        if session is None or session.announces is None:
+            return None
+
+        def tell(conn: Connection) -> str | None:
+            former = store.announced_by(conn, session)
+            store.mark_announced(conn, session.id)
+            if former is None or not policy.notify:
+                return None
+            notes = farewells.notes_saved(conn, former.id)
+            return reset_line(former, session.started_at, notes=notes, policy=policy)
+
+        return await self.app.database.write(tell)
 
     async def _put(self, dedup_key: str, text: str, mode: InboxMode) -> runs.Accepted:
         accepted = await self.app.database.write(_say, self._opening, self.key, dedup_key, text, mode, self._session)

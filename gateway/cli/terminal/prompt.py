@@ -184,6 +184,8 @@ class Terminal:
         if reply is None:
             working = self._working_since is not None
             await self._conversation.say(text)
+            if (line := await self._conversation.reset_notice()) is not None:
+                self._screen.dim(line)
             if working and self._noted != self._current:
                 self._screen.dim(say("run.noted"))
                 self._noted = self._current

@@ -71,7 +71,8 @@ async def test_undo_takes_back_what_was_learned_from_it(database: Database) -> N
         session = it.say("I like tea", "ok", "I like rum", "ok")
         await it.fold(session)
         assert it.texts() == ["Likes tea", "Likes rum"]
-        database.write_now(store.take_back, session.id)
+        gone = database.write_now(store.take_back, session.id)
+        assert [note.text for note in gone or ()] == ["Likes rum"]
         assert it.texts() == ["Likes tea"]
         it.say("I like cake", "ok")
         await it.fold(session)
@@ -84,7 +85,7 @@ async def test_undo_reaches_back_into_the_session_that_had_grown_too_long(databa
         await it.fold(parent)
         child = it.database.write_now(store.continue_in_child, parent, it.clock())
         it.say("I like cake", "ok")
-        tails, undone = JournalTails(), lambda: it.database.write_now(store.take_back, child.id)
+        tails, undone = JournalTails(), lambda: it.database.write_now(store.take_back, child.id) is not None
         shown = lambda: [said.content for said in it.database.read_now(tails.history, run_of(child))]  # noqa: E731
         assert shown() == ["I like tea", "ok", "I like rum", "ok", "I like cake", "ok"]
         assert undone()
@@ -96,7 +97,7 @@ async def test_undo_reaches_back_into_the_session_that_had_grown_too_long(databa
         ended = it.say("new start", "ok", key="agent:main:telegram:dm:7")
         it.database.write_now(store.end, ended.id, EndReason.USER, it.clock())
         after = it.say(key="agent:main:telegram:dm:7")
-        assert not it.database.write_now(store.take_back, after.id), "what was before a reset stays"
+        assert it.database.write_now(store.take_back, after.id) is None, "what was before a reset stays"
 
 
 def run_of(session: Session) -> Run:

@@ -235,6 +235,18 @@ def test_undo_takes_back_one_exchange_at_a_time(harness: CommandHarness):
     assert harness.send("/undo") == say("run.nothing_to_undo")
 
 
+def test_undo_says_which_notes_are_gone(harness: CommandHarness):
+    harness.answered("I like tea")
+    session = harness.session
+    (said, _) = harness.database.read_now(store.last_messages, session.id, 2)
+    at = {"session_id": session.id, "src": [said.id]}
+    harness.database.write_now(memory.note, session.ns, "Likes tea", harness.clock(), **at)
+    harness.answered("and cake")
+    assert harness.send("/undo") == say("run.undone")
+    assert harness.send("/undo") == f"{say('run.undone')} {say('run.undone_note')}\n- Likes tea"
+    assert harness.send("/memory") == say("memory.none")
+
+
 def test_undo_takes_back_several_at_once(harness: CommandHarness):
     for text in ("one", "two", "three"):
         harness.answered(text)

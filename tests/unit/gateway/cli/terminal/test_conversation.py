@@ -46,3 +46,7 @@ async def test_an_open_terminal_goes_on_after_another_one_has_left_and_begins_an
     after = await conversation.session()
     assert after is not None
     assert (after.id == before.id) is goes_on
+    told = await conversation.reset_notice()
+    assert (told is None) is goes_on
+    assert told is None or told.endswith(say("session.reset_back"))
+    assert await conversation.reset_notice() is None, "it is said once"
