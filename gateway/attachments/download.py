@@ -10,10 +10,10 @@ from typing import Protocol
 
 from adapters.base import Adapter, DeliveryError, TryLater
 from adapters.registry import title_of
-from gateway.attachments.inbox_files import describe_file, safe_name, size_text
+from gateway.attachments.inbox_files import describe_file, safe_name
 from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
 from gateway.observe.logging import get_logger
-from gateway.texts import say
+from gateway.texts import format_size, say
 from gateway.texts.quoting import as_quoted, escape_speaker_marks
 from sessions.messages import Attachment, AttachmentKind
 
@@ -65,7 +65,7 @@ class AttachmentDownloader:
         """Returns the file with its path, or marked as gone, and a line for the model. Raises only what `save` raises beside OSError."""
         name, limit = safe_name(file.name or "file"), self._limit()
         if file.size is not None and file.size > limit:
-            line = say("limits.file_too_big", name=name, size=size_text(file.size), limit=size_text(limit))
+            line = say("limits.file_too_big", name=name, size=format_size(file.size), limit=format_size(limit))
             return replace(file, gone=True), f"[{line}]"
         try:
             data, mime = await self._fetch(file, limit)

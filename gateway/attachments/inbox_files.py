@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from gateway.texts import format_size
 from sessions.files import numbered
 
 _UNSAFE = re.compile(r"[^\w.() -]+")
@@ -58,11 +59,7 @@ def make_room(folder: Path) -> None:
 
 def describe_file(kind: str, path: Path, mime: str, size: int) -> str:
     """Returns the line that the model reads. Neither name nor type can add words to it."""
-    return f"[{kind} inbox/{path.name}, {_NOT_MIME.sub('_', mime)[:80]}, {size_text(size)}]"
-
-
-def size_text(size: int) -> str:
-    return f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{max(1, size // 1024)} kB"
+    return f"[{kind} inbox/{path.name}, {_NOT_MIME.sub('_', mime)[:80]}, {format_size(size)}]"
 
 
 def detect_type(head: bytes) -> str | None:

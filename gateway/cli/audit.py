@@ -30,8 +30,10 @@ def audit(cli: Cli, since: int | None, who: str | None, action: str | None, limi
     if wants_json:
         click.echo(as_json([{**asdict(row), "at": iso(row.at)} for row in found]))
         return
-    for row in found:
-        about = one_line(f"{row.about}  {row.detail}".rstrip(), 100)
-        click.echo(f"{when(row.at)}  {one_line(row.who, 30):<30} {row.action:<20} {about}")
+    # Nothing is cut: whoever looks for an act needs the whole of it.
+    names, actions = [one_line(row.who) for row in found], [len(row.action) for row in found]
+    for name, row in zip(names, found, strict=True):
+        about = one_line(f"{row.about}  {row.detail}".rstrip())
+        click.echo(f"{when(row.at)}  {name:<{max(map(len, names))}}  {row.action:<{max(actions)}}  {about}")
     if not found:
         click.echo("Nothing is recorded.")

@@ -23,7 +23,7 @@ from gateway.cli.output import Failed, Wrong, tell
 from gateway.config.problems import BadConfig
 from gateway.config.sources import Sources, database_url
 from gateway.home import check_home, is_used
-from gateway.texts import counted
+from gateway.texts import counted, format_size
 from sessions import audit, meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database
@@ -66,7 +66,7 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
         made.replace(file)
     with opened(cli) as database:
         database.write_now(meta.put, meta.LAST_BACKUP, str(began))
-    click.echo(f"Saved {counted(found, 'file')} of {cli.home} in {file} ({file.stat().st_size / 2**20:.1f} MB).")
+    click.echo(f"Saved {counted(found, 'file')} of {cli.home} in {file} ({format_size(file.stat().st_size)}).")
     click.echo("It holds your keys and everything that was said: keep it private.")
     if on_server:
         what = "sessions, the agent's files and skills" if stored else "sessions"

@@ -4,7 +4,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -76,30 +76,31 @@ def _columns(session: Session, at: int | None) -> str:
     return f"{session.id:<31}{session.source:<13}{model:<31}{session.message_count:>8} {when(at)}"
 
 
-def summary(parts: Sequence[Session]) -> str:
+def summary(parts: Sequence[Session], title: str) -> str:
     """Describes one conversation in one line: what somebody needs to know before it is deleted."""
     first, last = parts[0], parts[-1]
     latest = max([last.started_at, *(part.last_user_at or 0 for part in parts)])
     messages = counted(sum(part.message_count for part in parts), "message")
-    return f"{first.id}  {_title(last)}  {first.source}, {messages}, {when(first.started_at)} to {when(latest)}"
+    return f"{first.id}{_after(last, title)}  {first.source}, {messages}, {when(first.started_at)} to {when(latest)}"
 
 
-def _title(session: Session) -> str:
-    return f"“{one_line(session.title)}”" if session.title else "without a title"
+def _after(session: Session, title: str) -> str:
+    """Returns the title as it stands after something else; nothing where a session of no words is called by its id."""
+    return "" if title == session.id else f"  “{one_line(title)}”"
 
 
 # --- hits ----------------------------------------------------------------------------------------------------------
 
 
-def hits(found: Sequence[Hit], query: str) -> str:
-    """Formats hits by session, in the order of the best hit of each."""
+def hits(found: Sequence[Hit], query: str, titles: Mapping[str, str]) -> str:
+    """Formats hits by session, in the order of the best hit of each. `titles`: of the sessions, by their ids."""
     by_session: dict[str, list[Hit]] = {}
     for hit in found:
         by_session.setdefault(hit.session.id, []).append(hit)
     blocks: list[str] = []
     for some in by_session.values():
         session = some[0].session
-        lines = [f"{click.style(session.id, bold=True)}  {session.source}  {_title(session)}"]
+        lines = [f"{click.style(session.id, bold=True)}  {session.source}{_after(session, titles[session.id])}"]
         for hit in some:
             place = f"{when(hit.message.created_at)}  {_who(hit.message)}"
             text = snippet(hit.message.content or "", query)
@@ -142,7 +143,7 @@ def _edge(word: str) -> str:
 # --- one session ---------------------------------------------------------------------------------------------------
 
 
-def conversation(session: Session, parts: Sequence[Session], messages: Sequence[Message]) -> str:
+def conversation(session: Session, title: str, parts: Sequence[Session], messages: Sequence[Message]) -> str:
     """Formats the facts, then every message; a call with its result right below it."""
     place = [part.id for part in parts].index(session.id)
     try:
@@ -165,7 +166,7 @@ def conversation(session: Session, parts: Sequence[Session], messages: Sequence[
         "Continues": parts[place - 1].id if place else None,
         "Continued in": parts[place + 1].id if place + 1 < len(parts) else None,
     }
-    lines = [f"{click.style(session.id, bold=True)}  {_title(session)}", ""]
+    lines = [f"{click.style(session.id, bold=True)}{_after(session, title)}", ""]
     lines += [f"  {click.style(f'{name:<12}', dim=True)} {one_line(value)}" for name, value in facts.items() if value]
     text = "\n".join(lines)
     for message in messages:

@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,7 +99,7 @@ def list_sessions(
         titled = wide or sys.stdout.isatty()
         titles: dict[str, str] = {}
         if database is not None and titled:
-            titles = database.read_now(lambda conn: {session.id: store.label(conn, session) for session in found})
+            titles = database.read_now(_titles, found)
     if as_json:
         told = [asdict(session) for session in found]
         for each in told:
@@ -135,10 +135,15 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
             # The daemon indexes in the background; what was said a second ago is to be found all the same.
             _index_all(database)
         found = [] if database is None else database.read_now(message_index.search, asked, source=source, limit=limit)
+        titles = {} if database is None else database.read_now(_titles, [hit.session for hit in found])
     if as_json:
         click.echo(output.as_json([_hit(hit, asked) for hit in found]))
     else:
-        click.echo(render.hits(found, asked) if found else f"Nothing found for {asked!r}.")
+        click.echo(render.hits(found, asked, titles) if found else f"Nothing found for {asked!r}.")
+
+
+def _titles(conn: Connection, found: Iterable[Session]) -> dict[str, str]:
+    return {session.id: store.label(conn, session) for session in found}
 
 
 def _mistake_in(query: str) -> str | None:
@@ -201,7 +206,8 @@ def show(cli: Cli, session_id: str, as_json: bool) -> None:
 
     def shown(conn: Connection) -> str:
         session = store.resolve(conn, session_id)
-        return render.conversation(session, _parts(conn, session), store.read_messages(conn, session.id))
+        said = store.read_messages(conn, session.id)
+        return render.conversation(session, store.label(conn, session), _parts(conn, session), said)
 
     with database_access.database_of_session(cli, session_id) as database:
         if as_json:
@@ -237,7 +243,9 @@ def stats(cli: Cli, as_json: bool) -> None:
     click.echo(f"Total sessions: {counts.sessions}\nTotal messages: {counts.messages}")
     for source, number in counts.by_source.items():
         click.echo(f"{source}: {number} sessions")
-    click.echo("Database size: known to its server" if size is None else f"Database size: {size / 2**20:.1f} MB")
+    # In MB always, as programs read it; what is there at all is no 0.0.
+    shown = "0 MB" if size == 0 else "known to its server" if size is None else f"{max(size / 2**20, 0.1):.1f} MB"
+    click.echo(f"Database size: {shown}")
 
 
 # --- changing ------------------------------------------------------------------------------------------------------
@@ -333,10 +341,11 @@ def delete(cli: Cli, session_id: str, yes: bool) -> None:
     """Delete a session for good, with all its parts."""
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
         parts = database.read_now(lambda conn: _parts(conn, store.resolve(conn, session_id)))
+        title = database.read_now(store.label, parts[-1])
         _need_terminal(yes)
         if not yes:
             also = f"It has {len(parts)} parts, which are deleted together.\n" if len(parts) > 1 else ""
-            _confirm(f"{render.summary(parts)}\n{also}Delete this session for good?")
+            _confirm(f"{render.summary(parts, title)}\n{also}Delete this session for good?")
         _erase(cli, database, parts)
 
 

@@ -47,6 +47,11 @@ def format_time(ms: int, timezone: str) -> str:
     return f"{then:%a} {then.day} {then:%b %Y %H:%M}"
 
 
+def format_size(size: int) -> str:
+    """Formats bytes: `3.2 MB`, `40 kB`."""
+    return f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{max(1, size // 1024)} kB"
+
+
 def format_duration(seconds: float) -> str:
     """Formats `40 s`, `5 min`, `3 h 10 min`, `2 days`."""
     minutes = int(seconds // 60)

@@ -61,12 +61,14 @@ def test_without_a_gateway_there_is_nothing_to_open(home: Path) -> None:
 def test_the_audit_is_listed(served: Path) -> None:
     database = open_database(served)
     for number, action in enumerate(("approval.denied", "approval.approved", "session.deleted")):
-        database.write_now(audit.record, now_ms() - number * 3_600_000, "key:laptop", action, f"ask:{number}")
+        database.write_now(
+            audit.record, now_ms() - number * 3_600_000, "key:laptop", action, f"ask:{number}{'x' * 120}"
+        )
     database.close()
     assert call(served, "audit", "--who", "nobody") == (0, "Nothing is recorded.\n")
     listed = call(served, "audit")[1].splitlines()
     assert len(listed) == 3
-    assert "key:laptop" in listed[0]
+    assert listed[0].endswith(f"  key:laptop  approval.denied    ask:0{'x' * 120}")
     approvals = json.loads(call(served, "audit", "--action", "approval", "--since", "30m", "--json")[1])
     assert [row["action"] for row in approvals] == ["approval.denied"]
     assert approvals[0]["at"].endswith("+00:00")

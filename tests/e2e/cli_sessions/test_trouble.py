@@ -145,7 +145,7 @@ def test_an_index_that_is_up_to_date_is_searched_without_writing(stocked, unwrit
     with without_rights():
         answer = run("search", "deploy", HERMES_HOME=str(unwritable))
 
-    assert there.stdout.count("deploy") == 3
+    assert there.stdout.count("deploy") == 4
     assert (answer.stdout, answer.stderr) == (there.stdout, "")
 
 
