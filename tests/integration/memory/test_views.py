@@ -54,7 +54,7 @@ def test_rows_are_read_again_after_a_change_and_after_delete_and_import(database
     database.write_now(runs.stop, begun.id, 6)
     database.write_now(store.end, session.id, EndReason.USER, 7)
     database.write_now(store.delete_session, session.id)
-    assert database.write_now(export.import_session, export.ImportedSession.model_validate(exported))
+    assert database.write_now(export.import_session, export.ImportedSession.model_validate(exported), "cli:ann")
     assert database.read_now(seen, begun) == ["one", "yes", "two", "no"]
 
 

@@ -102,5 +102,5 @@ async def test_what_was_imported_is_not_summarised_unasked(database: Database, h
         exported = json.dumps(database.read_now(export.export_session, session.id))
         database.write_now(store.delete_session, session.id)
         [line] = export.parse_lines([exported])
-        assert database.write_now(export.import_session, line)
+        assert database.write_now(export.import_session, line, "cli:ann")
         assert database.read_now(memory.unfolded) == []

@@ -101,7 +101,7 @@ def test_an_import_brings_it_back_and_a_second_delete_takes_it_away_again(home: 
     session_id = fill(home, sqlite)
     exported = sqlite.read_now(export.export_session, session_id)
     erase.erase(home, sqlite, [session_id], by="ann", now=1)
-    sqlite.write_now(export.import_session, export.ImportedSession.model_validate(exported))
+    sqlite.write_now(export.import_session, export.ImportedSession.model_validate(exported), "cli:ann")
     index_all(sqlite)
     assert traces(home)
     erase.erase(home, sqlite, [session_id], by="ann", now=1)

@@ -172,7 +172,7 @@ def test_a_deleted_session_that_was_brought_back_keeps_its_transcript(home: Path
     session = conversation(database, KEY, "one")
     exported = database.read_now(export.export_session, session.id)
     database.write_now(store.delete_session, session.id)
-    database.write_now(export.import_session, export.ImportedSession.model_validate(exported))
+    database.write_now(export.import_session, export.ImportedSession.model_validate(exported), "cli:ann")
     Transcripts(home, database).repair()
     assert texts(home, session) == ["one"]
 
