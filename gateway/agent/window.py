@@ -103,8 +103,9 @@ class Shares:
 
     def recent_beside(self, known: int, window: Window) -> int:
         """Returns the budget of the recent turns when notes, digest and skills take `known` tokens: in a small window they get what is left of
-        that."""
-        return min(window.recent, self.recent + max(0, self.notes + self.digest + self.skills - known))
+        that, however much it is."""
+        recent = self.recent + max(0, self.notes + self.digest + self.skills - known)
+        return recent if window.is_small else min(window.recent, recent)
 
 
 def shares(left: int, window: Window, new: int = 0) -> Shares:

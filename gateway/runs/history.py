@@ -14,8 +14,8 @@ from sessions.records import EndReason, Message, Role, Run
 
 EARLIER = 160
 """Messages before those of the run. Folds keep fewer unfolded, so that nothing falls between."""
-SLACK, SPARE = 80, 8
-"""How many more messages are read when none is kept, and how many more are kept: then the next step need not read earlier ones again."""
+SPARE = 8
+"""So many more messages are read and kept: then the next step need not read earlier ones again."""
 MOST = 4_000
 _KEPT_BYTES, _KEPT_OF_ONE = 12_000_000, 1_800_000
 _COPIES, _BESIDE = 3, 1_200
@@ -59,9 +59,9 @@ class JournalTails:
         mark = store.journal_mark(conn, session_id)
         kept = self._kept.get(session_id)
         if kept is None or kept.rewrites != mark.rewrites:
-            rows = _usable(store.last_messages(conn, session_id, EARLIER + SLACK))
+            rows = _usable(store.last_messages(conn, session_id, EARLIER + SPARE))
             if len(rows) < EARLIER and mark.parent is not None:
-                rows = [*self._of_parent(conn, mark.parent, EARLIER + SLACK - len(rows)), *rows]
+                rows = [*self._of_parent(conn, mark.parent, EARLIER + SPARE - len(rows)), *rows]
         else:
             rows = [*kept.rows, *_usable(store.messages_after(conn, session_id, kept.rows[-1].id if kept.rows else 0))]
         self._keep(run, mark, rows, kept)

@@ -56,6 +56,7 @@ _ASKS = (
 )
 _SAYS_SO = (
     "%i noted%",
+    "%i remembered%",
     "%i_ve noted%",
     "%i have noted%",
     "%i saved%",

@@ -170,7 +170,9 @@ def _says_something(sentence: str) -> bool:
 
 
 _ASKS_FOR_WORK = re.compile(
-    r"(?:please\s+)?(?:thanks|thank you|tell me|give me|show me|write|explain|translate|search|look up|summari[sz]e|list|open)\b",
+    r"(?:please\s+)?(?:thanks|thank you|tell me|give me|show me|write|explain|translate|search|look up|summari[sz]e|list|open)\b"
+    # `Shorter, please.`
+    r"|(?!(?:i|we|my|our|i['’]m)\b)(?:\S+\s+){1,3}please\W*\Z",
     re.IGNORECASE,
 )
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.agent.memory.fold import DATA_ENDS, RESPONSE_FORMAT, BadFold, fold_request, parse, salvage
+from gateway.agent.memory.fold import DATA_ENDS, RESPONSE_FORMAT, BadFold, fold_request, parse, salvage, statements
 from gateway.agent.tokens import Tokens
 from sessions.memory import FoldMaterial
 from sessions.records import Role
@@ -109,3 +109,10 @@ def test_complete_notes_of_a_broken_answer_are_kept() -> None:
     mixed = json.dumps({"observations": [NOTE, {"kind": "mood", "text": "x"}, "y"]})
     assert [note.text for note in salvage(mixed)] == ["Likes tea"]
     assert salvage("nothing { at all") == []
+
+
+def test_requests_and_questions_are_no_statements_for_a_small_model() -> None:
+    said = ["More cheerful, please.", "Shorter please!", "Tell me a joke.", "What is inflation?", "ok then"]
+    kept = ["I am vegan, please.", "We live in Oslo.", "Room 14", "Remember that I like my tea without milk, please."]
+    rows = [Message(id=at, role=Role.USER, content=text) for at, text in enumerate([*said, *kept])]
+    assert [row.content for row in statements(rows)] == kept
