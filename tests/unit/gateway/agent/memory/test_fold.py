@@ -7,7 +7,7 @@ import pytest
 from gateway.agent.memory.fold import DATA_ENDS, RESPONSE_FORMAT, BadFold, fold_request, parse, salvage, statements
 from gateway.agent.tokens import Tokens
 from sessions.memory import FoldMaterial
-from sessions.records import Role
+from sessions.records import Message, Role
 from tests.unit.gateway.agent.memory.test_checks import candidate, message
 from tests.unit.gateway.agent.prompts import row
 
