@@ -178,7 +178,7 @@ async def _start_platforms(
 
     async def follow_later() -> None:
         await guard.wait()
-        chats.hold((), "")
+        chats.keep_away((), "")
         await chats.follow()
         await guard.watch()
 
@@ -186,7 +186,7 @@ async def _start_platforms(
     stack.callback(app.database.listen(guard.on_commit, only_own=True))
     # Held back as a task: HTTP, the terminal and jobs work meanwhile, and the operator can see why.
     if guard.held_until is not None:
-        chats.hold(list(app.config.platforms.in_use()), guard.why)
+        chats.keep_away(list(app.config.platforms.in_use()), guard.why)
         _run_until_closed(stack, follow_later())
     else:
         await chats.follow()

@@ -58,7 +58,7 @@ def _hashed(code: str) -> str:
     return hashlib.sha256(f"hermes pairing {plain}".encode()).hexdigest()
 
 
-def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Address, now: int) -> str | None:
+def request_access(conn: Connection, platform: str, user_id: str, name: str, address: Address, now: int) -> str | None:
     """Makes a code for a stranger; None when one is pending for them, or too many are pending."""
     _lock(conn, platform)
     _expire(conn, now)

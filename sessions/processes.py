@@ -72,7 +72,7 @@ def running_of(conn: Connection, process_ids: Collection[str]) -> dict[str, Proc
     return {row["id"]: ProcessRow(**row) for row in conn.execute(wanted).mappings()}
 
 
-def ask(conn: Connection, process_id: str, now: int) -> ProcessRow | None:
+def ask_keeper(conn: Connection, process_id: str, now: int) -> ProcessRow | None:
     """Asks whoever keeps the process what it has printed, if it runs and its keeper lives. Returns its row; its outcome is UNKNOWN where the keeper
     has died.
     """

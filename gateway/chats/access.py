@@ -188,7 +188,7 @@ def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, n
     platform, sender, where = inbound.address.platform, inbound.sender, inbound.address
     if where.kind is not ChatKind.DM:  # they hear later, alone too, that they were let in
         where = Address(platform=platform, kind=ChatKind.DM, chat_id=sender.id)
-    asked = people.ask_in(conn, platform, sender.id, sender.name, where, now)
+    asked = people.request_access(conn, platform, sender.id, sender.name, where, now)
     if asked is None:
         return ""
     log.info("pair.requested", platform=platform, user_id=sender.id)

@@ -370,7 +370,7 @@ class Delivery:
 
     async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
         if error.after is not None:  # the platform answers; it only wants fewer calls, or the message elsewhere
-            self._pacer.hold(error.after, row.route.address)
+            self._pacer.pause(error.after, row.route.address)
         else:
             self._mark_failing(str(error))
         self._probes.failed(row, error, edits=edits)

@@ -366,7 +366,7 @@ class Presence:
                     log.debug("preview.refused", error=str(error))
                     shown.paused_until = self._monotonic() + REFUSED_SECONDS
                     if isinstance(error, TryLater) and error.after:
-                        self._pacer.hold(error.after, shown.route.address)
+                        self._pacer.pause(error.after, shown.route.address)
             await self._sleep(_TICK)
 
     async def _show_working(self, shown: ShownRun) -> None:

@@ -177,7 +177,7 @@ class RateLimiter:
             self._edit_at[address.chat_id] = now + self._pace.edit
         return True
 
-    def hold(self, seconds: float, address: Address | None = None) -> None:
+    def pause(self, seconds: float, address: Address | None = None) -> None:
         """Makes no call for so many seconds, to this chat or to the whole platform, because the platform asked for it."""
         until = self._monotonic() + seconds
         if address is None:

@@ -40,7 +40,7 @@ class PlatformSupervisor:
         self._held_back: Mapping[str, str] = {}
         self._missing: dict[str, str] = {}
 
-    def hold(self, names: Collection[str], why: str) -> None:
+    def keep_away(self, names: Collection[str], why: str) -> None:
         """Does not start these platforms until called without them. `why` is shown to everybody who asks for their state."""
         self._held_back = dict.fromkeys(names, why)
 

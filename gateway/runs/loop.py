@@ -65,7 +65,7 @@ async def advance(work: "ActiveRun") -> LoopEnd:
             await work.end_over_budget(situation.limit)
             return LoopEnd.OVER_BUDGET
         else:
-            answer = await _ask(work)
+            answer = await _ask_model(work)
             if answer.tool_calls:
                 await work.commit_answer(answer)
             elif await work.finish(answer):
@@ -73,7 +73,7 @@ async def advance(work: "ActiveRun") -> LoopEnd:
     return LoopEnd.DRAINED
 
 
-async def _ask(work: "ActiveRun") -> Answer:
+async def _ask_model(work: "ActiveRun") -> Answer:
     """Asks the model, and makes a request that is too long again with less, down to what the endpoint takes."""
     for _ in range(_SHRINKS):
         try:

@@ -263,7 +263,7 @@ class Requests:
             if message_index.lags(conn, seen.session.ns, by=SHOWN_ANYWAY):
                 return
             self._recalled = (
-                _searched_message(seen),
+                _newest_question(seen),
                 self._search(conn, seen, only_here=not profile.remembers, meaning=None),
             )
 
@@ -278,8 +278,8 @@ class Requests:
             embeddings, words = self._embeddings(profile), recall.words_of(seen.history, self._run_id)
             meaning = None if embeddings is None else await embeddings.of_query(words)
             found = await self.app.database.read(self._search, seen, only_here=not profile.remembers, meaning=meaning)
-            self._recalled = (_searched_message(seen), found)
-        return self._recalled[1] if self._recalled is not None and self._recalled[0] == _searched_message(seen) else ()
+            self._recalled = (_newest_question(seen), found)
+        return self._recalled[1] if self._recalled is not None and self._recalled[0] == _newest_question(seen) else ()
 
     async def _index_what_is_missing(self, ns: str) -> None:
         """Indexes this namespace, after an import or a start, for INDEXING_SECONDS at most. The rest is indexed behind the conversations."""
@@ -315,7 +315,7 @@ class Requests:
         """Returns whether this message has not been searched for yet, and something may be found that is not in the prompt anyway."""
         if self._most is not None or seen.run.kind is RunKind.FAREWELL:
             return False
-        if self._recalled is not None and self._recalled[0] == _searched_message(seen):
+        if self._recalled is not None and self._recalled[0] == _newest_question(seen):
             return False
         if seen.has_past and profile.remembers:
             return True
@@ -361,8 +361,8 @@ def _is_all_above(seen: Snapshot, window: Window) -> bool:
     return size // 4 + TURN_TOKENS * len(seen.history) <= window.recent * 3 // 4
 
 
-def _searched_message(seen: Snapshot) -> int:
-    """Returns the id of the message that is searched for."""
+def _newest_question(seen: Snapshot) -> int:
+    """Returns the id of the newest message of a person, whose words recall searches for."""
     return next((message.id for message in reversed(seen.history) if message.role is Role.USER), 0)
 
 

@@ -25,7 +25,7 @@ def _fill(conn: Connection) -> None:
     store.append(conn, session.id, messages, NOW)
     jobs.create(conn, jobs.new_job(name=EVIL, schedule="@daily", prompt=EVIL, timezone="UTC", deliver="local", now=NOW))
     memory.note(conn, "agent:main", EVIL, NOW, cause=EVIL)
-    people.ask_in(conn, "telegram", "7", EVIL, CHAT, NOW)
+    people.request_access(conn, "telegram", "7", EVIL, CHAT, NOW)
     outbox.put(conn, Route(address=CHAT), Content(text=EVIL), NOW, dedup_key="1", session_key="")
     outbox.give_up(conn, 1, EVIL)
 

@@ -124,7 +124,7 @@ class OpenAIModel:
         for model in candidates:
             retries = Retries(self._retry_policy, self.settings.timeout_seconds, is_last=model == candidates[-1])
             try:
-                return await self._ask(model, request, shown, retries)
+                return await self._ask_one(model, request, shown, retries)
             except ModelRefused as error:
                 # A fallback would be sent the same messages, so the caller has to change them. For the same reason ContextOverflow passes.
                 if error.about_transcript:
@@ -145,7 +145,7 @@ class OpenAIModel:
         # The sort is stable, and models that rest come last instead of being left out: when all of them rest, the first is asked.
         return sorted(names, key=lambda name: self._resting.get(name, now) > now)
 
-    async def _ask(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
+    async def _ask_one(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
         """Asks one model, with retries. Ends, because every refusal that is adapted to closes a gap for good, and for an answer in words it is
         asked only once more."""
         quirks, before = self._quirks[model], Usage()

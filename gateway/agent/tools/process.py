@@ -182,7 +182,7 @@ class Processes:
     async def _ask_its_keeper(self, process_id: str) -> tuple[str, str]:
         """Waits until the process of the gateway that keeps it has said what was printed; what it said before is returned where it is silent."""
         self._loop = asyncio.get_running_loop()
-        row = await self.app.database.write(processes.ask, process_id, self.app.clock())
+        row = await self.app.database.write(processes.ask_keeper, process_id, self.app.clock())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._foreground_seconds / 4 + _ANSWER_SECONDS):
                 while row is not None and row.asked_at is not None:

@@ -226,7 +226,7 @@ async def test_texts_of_others_are_never_markup(home: Path) -> None:
             store.append(conn, session.id, said, at)
             memory.note(conn, key.namespace, EVIL, at, kind="fact", cause=EVIL)
             jobs.create(conn, jobs.new_job(name=EVIL, prompt=EVIL, schedule="every 30m", timezone="UTC", now=at))
-            people.ask_in(conn, "telegram", "7", EVIL, DM.address, at)
+            people.request_access(conn, "telegram", "7", EVIL, DM.address, at)
             outbox.put(conn, DM, Content(text=EVIL), at, dedup_key="x", session_key="")
             outbox.give_up(conn, 1, EVIL)
             return session.id
@@ -258,7 +258,7 @@ async def test_everything_else_that_a_form_does(home: Path) -> None:
             outbox.put(conn, DM, Content(text="not wanted"), at, dedup_key="y", session_key="")
             for number in (1, 2):
                 outbox.give_up(conn, number, "blocked")
-            code = people.ask_in(conn, "telegram", "7", "Bo", DM.address, at) or ""
+            code = people.request_access(conn, "telegram", "7", "Bo", DM.address, at) or ""
             job = jobs.create(conn, jobs.new_job(name="tea", prompt="x", schedule="every 30m", timezone="UTC", now=at))
             conn.execute(update(schema.jobs).values(failures=3, told=True))
             note = memory.note(conn, "agent:main", "Prefers tea", at)

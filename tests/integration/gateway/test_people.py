@@ -19,7 +19,7 @@ HOUR = 3_600_000
 
 def asks(database: Database, user: str, now: int = START, platform: Platform = Platform.TELEGRAM) -> str | None:
     address = Address(platform=platform, kind=ChatKind.DM, chat_id=user)
-    return database.write_now(people.ask_in, platform, user, f"Person {user}", address, now)
+    return database.write_now(people.request_access, platform, user, f"Person {user}", address, now)
 
 
 def asked(database: Database, user: str, now: int = START, platform: Platform = Platform.TELEGRAM) -> str:

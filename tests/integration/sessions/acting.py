@@ -25,7 +25,7 @@ def main(home: Path) -> None:
     def each(conn: Connection, number: int) -> tuple[str, str, int, str]:
         wanted = jobs.new_job(name=f"job {number}", prompt="x", schedule="every 30m", timezone="UTC", now=NOW)
         job = jobs.create(conn, wanted, who=WHO)
-        code = people.ask_in(conn, "telegram", str(number), "Bo", DM, NOW) or ""
+        code = people.request_access(conn, "telegram", str(number), "Bo", DM, NOW) or ""
         note = memory.note(conn, OWNER_NAMESPACE, uuid.uuid4().hex, NOW)
         return job.id, code, note.id, sign_ins.new_link(conn, WHO, NOW)
 

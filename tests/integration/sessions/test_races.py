@@ -116,7 +116,7 @@ async def test_of_those_who_come_in_first_together_one_is_the_owner(team: Databa
 
 
 async def test_strangers_who_ask_together_get_no_more_codes_than_one_after_the_other(team: Database) -> None:
-    asking = (people.ask_in, "telegram")
+    asking = (people.request_access, "telegram")
     await asyncio.gather(*(team.write(*asking, f"user {number}", "Ann", CHAT, 1) for number in range(20)))
     assert await team.read(count(pairings)) == people.MAX_PENDING
 

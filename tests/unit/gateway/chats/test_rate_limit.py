@@ -78,7 +78,7 @@ async def test_edits_keep_their_own_distance(pacer: RateLimiter, time: PacedTime
 
 
 async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: RateLimiter, time: PacedTime) -> None:
-    pacer.hold(30, DM)
+    pacer.pause(30, DM)
     assert not pacer.try_turn(DM)
     assert pacer.try_turn(OTHER)
     await pacer.wait_for_turn(DM)
