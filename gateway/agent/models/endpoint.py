@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from gateway.agent.models.deferred_import import import_deferring
 from gateway.agent.models.errors import CallFailed, code_in, refusal
 from gateway.agent.models.quirks import RefusalKind, without_keys
 from gateway.observe.logging import get_logger
@@ -226,7 +227,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _import_library() -> None:
-    import_module("openai")
+    import_deferring("openai", below="openai.types")
     import_module("gateway.agent.models.answer_limits")
     with contextlib.suppress(ImportError):  # else its first answer loads this, and holds up the event loop
         import_module("anyio._backends._asyncio")
