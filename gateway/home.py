@@ -91,16 +91,13 @@ def write_private(path: Path, text: str) -> None:
     try:
         with written_whole(target) as file:
             file.write(text)
-            _take_on_rights(file.fileno(), target)
+            handle = file.fileno()
+            existing = target.stat() if target.exists() else None
+            if existing is not None and not existing.st_mode & 0o007:
+                os.fchmod(handle, existing.st_mode & 0o777)
+            if os.geteuid() == 0:
+                owner = existing or target.parent.stat()
+                os.fchown(handle, owner.st_uid, owner.st_gid)
     except OSError as error:
         error.filename, error.filename2 = str(path), None  # nobody knows the temporary file
         raise
-
-
-def _take_on_rights(handle: int, target: Path) -> None:
-    existing = target.stat() if target.exists() else None
-    if existing is not None and not existing.st_mode & 0o007:
-        os.fchmod(handle, existing.st_mode & 0o777)
-    if os.geteuid() == 0:
-        owner = existing or target.parent.stat()
-        os.fchown(handle, owner.st_uid, owner.st_gid)

@@ -124,16 +124,13 @@ class Maintenance:
         await self._in_rounds(inbox.prune_deleted_keys, self.app.clock() - inbox.DELETED_KEYS_KEPT_MS)
         await self._in_rounds(processes.prune, self.app.clock() - NOTES_MS)
         if self.app.files is not None:
-            await self._prune_shared_files()
+            now, days = self.app.clock(), self.app.config.retention.files_days
+            unsent = await self.app.database.read(outbox.unsent_files)
+            waiting = [outgoing_files.folder_of(key) for key in unsent]
+            await self.app.database.write(workspace_files.prune_outgoing, waiting, now - PRUNE_SECONDS * 1000)
+            if days:
+                await self.app.database.write(workspace_files.prune_received, INBOX, now - days * DAY_MS)
         await self.prune_old()
-
-    async def _prune_shared_files(self) -> None:
-        now, days = self.app.clock(), self.app.config.retention.files_days
-        unsent = await self.app.database.read(outbox.unsent_files)
-        waiting = [outgoing_files.folder_of(key) for key in unsent]
-        await self.app.database.write(workspace_files.prune_outgoing, waiting, now - PRUNE_SECONDS * 1000)
-        if days:
-            await self.app.database.write(workspace_files.prune_received, INBOX, now - days * DAY_MS)
 
     async def prune_home(self) -> None:
         """What lies in this home alone, also where several share the database."""

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sessions import audit, files, meta, restored, shared_folders, workers, workspace_files
 from sessions.clock import now_ms
-from sessions.db import Database, is_current, migrate, moves, open_database
+from sessions.db import is_current, migrate, moves, open_database
 from sessions.db.schema import inbox, leases, message_search, messages, metadata, observations, outbox
 from sessions.db.schema import meta as meta_table
 from sessions.db.schema import workers as workers_table
@@ -80,14 +80,26 @@ def move(
     with contextlib.closing(open_database(home, old_url)) as database:
         # It is of this version's schema now, and without what a killed move has left.
         if old_url and shares_files:
-            _bring_files(home, database, progress)
+            # Makes the home and the server's database have the same files, so that only what is the same has to be compared later.
+            folders = shared_folders.SharedFolders(home, database)
+            names = sorted({*database.read_now(workspace_files.states), *folders.known(), workspace_files.SKILLS})
+            for done, ns in enumerate(names, 1):
+                if ns == workspace_files.OUTGOING:
+                    waiting = database.read_now(workspace_files.listing, ns)
+                    folders.bring([folders.folder(ns) / path for path in waiting])
+                else:
+                    folders.sync(ns)
+                progress("Bringing files", done, len(names))
     this = moves.Move(token=secrets.token_hex(8), to=moves.digest_of(new_url), leaves_file=not old_url)
     with moves.going_on(home, this):
         with _source(home, old_url) as source:
             with _target(home, new_url, source) as target:
                 counts = _copied(source, target, progress)
                 moved = _move_files(home, source, target, progress) if shares_files else 0
-                _record(target, home, this.token, who, old_url, new_url)
+                # Notes the move in the new database, with its rows.
+                kinds = [("PostgreSQL" if url else "SQLite") for url in (old_url, new_url)]
+                audit.record(target, now_ms(), who, "home.migrated", str(home), f"from {kinds[0]} to {kinds[1]}")
+                meta.put(target, moves.ARRIVING, this.token)
             if old_url:
                 moves.mark_moved(source, this.token, place(new_url, home))
         if not new_url:
@@ -152,7 +164,18 @@ def _target(home: Path, url: str, source: Connection) -> Generator[Connection]:
         migrate(conn)
         _require_current(conn)
         _refuse_while_used(conn)
-        _empty(conn)
+        # Removes what an earlier attempt has left. Raises Unusable when there is anything else.
+        marks = moves.marks(conn)
+        if moves.ARRIVING not in marks:
+            if moves.MOVED in marks:
+                raise Unusable(f"{moves.moved_away(marks[moves.MOVED])} To move here, name an empty database.")
+            for table in (*_TABLES, files_table):
+                if table is not meta_table and conn.execute(select(text("1")).select_from(table).limit(1)).first():
+                    raise Unusable(
+                        f"The database at {place(str(conn.engine.url), Path())} is not empty: {table.name} has rows. Name an empty one (createdb)."
+                    )
+        names = [*metadata.tables, message_search.name, "observation_search"]
+        conn.exec_driver_sql(f"TRUNCATE {', '.join(names)} RESTART IDENTITY")
         yield conn
         conn.exec_driver_sql(f"ANALYZE {', '.join(metadata.tables)}, {message_search.name}")
 
@@ -220,21 +243,6 @@ def _refuse_while_used(conn: Connection) -> None:
         conn.exec_driver_sql("SELECT pg_stat_clear_snapshot()")
 
 
-def _empty(conn: Connection) -> None:
-    """Removes what an earlier attempt has left. Raises Unusable when there is anything else."""
-    marks = moves.marks(conn)
-    if moves.ARRIVING not in marks:
-        if moves.MOVED in marks:
-            raise Unusable(f"{moves.moved_away(marks[moves.MOVED])} To move here, name an empty database.")
-        for table in (*_TABLES, files_table):
-            if table is not meta_table and conn.execute(select(text("1")).select_from(table).limit(1)).first():
-                raise Unusable(
-                    f"The database at {place(str(conn.engine.url), Path())} is not empty: {table.name} has rows. Name an empty one (createdb)."
-                )
-    names = [*metadata.tables, message_search.name, "observation_search"]
-    conn.exec_driver_sql(f"TRUNCATE {', '.join(names)} RESTART IDENTITY")
-
-
 # --- the rows ----------------------------------------------------------------------------------------------------------------
 
 
@@ -278,7 +286,17 @@ def _copied(source: Connection, target: Connection, progress: Progress) -> dict[
             raise NotTheSame(
                 f"{table.name} is not the same on both sides ({sums[table.name].count} and {found.count} rows), so nothing was moved."
             )
-    _fill_indexes(target, progress)
+    done, known = 0, target.scalar(message_index.COUNT_KNOWN) or 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        progress("Indexing messages", done, known)
+
+    message_index.fill(target, advance)
+    for row in target.execute(select(observations).order_by(observations.c.id)).mappings():
+        note = Observation.from_row(row)
+        note_index.add(target, note.id, note.ns, note.said, note.asked_as)
     return {name: sum_.count for name, sum_ in sums.items()}
 
 
@@ -350,19 +368,6 @@ def _writing(conn: Connection, table: Table) -> Generator[Callable[[list[Row]], 
 # --- the files ---------------------------------------------------------------------------------------------------------------
 
 
-def _bring_files(home: Path, database: Database, progress: Progress) -> None:
-    """Makes the home and the server's database have the same files, so that only what is the same has to be compared later."""
-    folders = shared_folders.SharedFolders(home, database)
-    names = sorted({*database.read_now(workspace_files.states), *folders.known(), workspace_files.SKILLS})
-    for done, ns in enumerate(names, 1):
-        if ns == workspace_files.OUTGOING:
-            waiting = database.read_now(workspace_files.listing, ns)
-            folders.bring([folders.folder(ns) / path for path in waiting])
-        else:
-            folders.sync(ns)
-        progress("Bringing files", done, len(names))
-
-
 def _move_files(home: Path, source: Connection, target: Connection, progress: Progress) -> int:
     """Copies the files into the target's table, or compares those of the home with the source's. Returns how many. Raises NotTheSame."""
     expected: dict[tuple[str, str], str] = {}
@@ -383,7 +388,17 @@ def _move_files(home: Path, source: Connection, target: Connection, progress: Pr
         there = workspace_files.digests(target, anew=True)
     else:
         there = {key: _digest_here(home, *key) for key in expected}
-        _place_files(home, target)
+        # Lets stored messages name their files in this home; another one of the team may have stored them.
+        homes = set[Path]()
+        for column in (messages.c.attachments, inbox.c.body, outbox.c.body):
+            written = type_coerce(column, Text)
+            for body in target.scalars(select(written).where(written.contains('"path"', autoescape=True))):
+                for place_ in map(json.loads, _PLACE.findall(body)):
+                    here = shared_folders.local(home, place_)
+                    if here != Path(place_):
+                        homes.add(Path(place_.removesuffix(str(here.relative_to(home)))))
+        for other in homes:
+            restored.rename_home(target, other, home)
     if there != expected:
         differing = sorted(f"{ns}/{path}" for ns, path in expected if there.get((ns, path)) != expected[ns, path])
         raise NotTheSame(
@@ -398,20 +413,6 @@ def _digest_here(home: Path, ns: str, path: str) -> str:
 
 
 _PLACE = re.compile(r'"path": ?("(?:[^"\\]|\\.)*")')
-
-
-def _place_files(home: Path, target: Connection) -> None:
-    """Lets stored messages name their files in this home; another one of the team may have stored them."""
-    homes = set[Path]()
-    for column in (messages.c.attachments, inbox.c.body, outbox.c.body):
-        written = type_coerce(column, Text)
-        for body in target.scalars(select(written).where(written.contains('"path"', autoescape=True))):
-            for place_ in map(json.loads, _PLACE.findall(body)):
-                here = shared_folders.local(home, place_)
-                if here != Path(place_):
-                    homes.add(Path(place_.removesuffix(str(here.relative_to(home)))))
-    for other in homes:
-        restored.rename_home(target, other, home)
 
 
 _NUMBERED = [table.name for table in _TABLES if table.dialect_options["sqlite"].get("autoincrement")]
@@ -433,24 +434,3 @@ def _copy_sequences(source: Connection, target: Connection) -> None:
             )
         else:
             target.execute(text(f"SELECT setval('{name}_id_seq', :last)"), {"last": last})
-
-
-def _fill_indexes(target: Connection, progress: Progress) -> None:
-    done, known = 0, target.scalar(message_index.COUNT_KNOWN) or 0
-
-    def advance(more: int) -> None:
-        nonlocal done
-        done += more
-        progress("Indexing messages", done, known)
-
-    message_index.fill(target, advance)
-    for row in target.execute(select(observations).order_by(observations.c.id)).mappings():
-        note = Observation.from_row(row)
-        note_index.add(target, note.id, note.ns, note.said, note.asked_as)
-
-
-def _record(target: Connection, home: Path, token: str, who: str, old_url: str, new_url: str) -> None:
-    """Notes the move in the new database, with its rows."""
-    kinds = [("PostgreSQL" if url else "SQLite") for url in (old_url, new_url)]
-    audit.record(target, now_ms(), who, "home.migrated", str(home), f"from {kinds[0]} to {kinds[1]}")
-    meta.put(target, moves.ARRIVING, token)

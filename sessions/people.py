@@ -47,11 +47,6 @@ class Pending:
     expires_at: int
 
 
-def _new_code() -> str:
-    code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
-    return f"{code[:4]}-{code[4:]}"
-
-
 def _hashed(code: str) -> str:
     plain = "".join(char for char in code.upper() if char.isalnum())
     # Only the hash is stored: whoever reads the database cannot let anybody in. Eight random letters need no salt for an hour.
@@ -84,7 +79,8 @@ def owner_code(conn: Connection, platform: str, now: int) -> str:
 
 
 def _put(conn: Connection, platform: str, user_id: str, name: str, address: str, now: int, valid_ms: int) -> str:
-    code = _new_code()
+    code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
+    code = f"{code[:4]}-{code[4:]}"
     values = {
         "platform": platform,
         "user_id": user_id,

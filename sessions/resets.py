@@ -81,7 +81,10 @@ def carry_out(conn: Connection, wanted: Sequence[DueSession], now: int) -> dict[
     """Gives each of these sessions its farewell, or ends it where that was given or is not needed. Returns session id → what became of
     it.
     """
-    _serialize(conn, [each.session.session_key for each in wanted])
+    # Locks many keys as `lock` does, always in the same order.
+    if conn.dialect.name != "sqlite":
+        locks = "SELECT pg_advisory_xact_lock(hashtextextended(k, 0)) FROM unnest(CAST(:keys AS text[])) AS k"
+        conn.execute(text(locks), {"keys": sorted(each.session.session_key for each in wanted)})
     by_id = {each.session.id: each for each in wanted}
     columns = (*_COLUMNS, or_(_HAS_RUN, _HAS_UNREAD, HAS_PROCESS).label("held"), farewells.IS_UNSAVED.label("unsaved"))
     rows = conn.execute(select(*columns).where(SESSION_OPEN, sessions.c.id.in_(by_id))).all()
@@ -107,13 +110,6 @@ def _outcome(held: bool, begins: bool, began: int | None, now: int) -> ResetOutc
     if began is not None:
         return ResetOutcome.FAREWELL if now - began < GRACE_MS else ResetOutcome.ENDED_OWING
     return ResetOutcome.FAREWELL if begins else ResetOutcome.ENDED
-
-
-def _serialize(conn: Connection, session_keys: Sequence[str]) -> None:
-    """Locks many keys as `lock` does, always in the same order."""
-    if conn.dialect.name != "sqlite":
-        locks = "SELECT pg_advisory_xact_lock(hashtextextended(k, 0)) FROM unnest(CAST(:keys AS text[])) AS k"
-        conn.execute(text(locks), {"keys": sorted(session_keys)})
 
 
 def _end(conn: Connection, wanted: Sequence[DueSession], now: int) -> None:

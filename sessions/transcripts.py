@@ -105,7 +105,9 @@ class Transcripts:
             if gone:
                 remove(self._home, self._database, gone)
             for session_id in rewritten - gone:
-                self._rewrite(session_id)
+                path = transcript_path(self._home, session_id)
+                with files.open_locked(path):
+                    self._replace(path, session_id)
             # Deleted ones are left out: a file written now would bring a deleted conversation back.
             for session_id in dirty - gone:
                 self._append(session_id)
@@ -162,11 +164,6 @@ class Transcripts:
             file.flush()
             if file.tell() == 0:
                 path.unlink(missing_ok=True)
-
-    def _rewrite(self, session_id: str) -> None:
-        path = transcript_path(self._home, session_id)
-        with files.open_locked(path):
-            self._replace(path, session_id)
 
     def _replace(self, path: Path, session_id: str) -> None:
         lines = b"".join(_line(message) for message in self._settled(session_id, 0))

@@ -102,10 +102,32 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
                 await self._take(event.message, deliver, InboundKind.EDIT)
 
         async def on_delete(event: discord.RawMessageDeleteEvent) -> None:
-            await self._report_deleted(event, deliver)
+            before = self._recent.pop(event.message_id, None)
+            if before is not None:
+                await deliver(
+                    Inbound(
+                        dedup_key=f"{before.dedup_key}:deleted",
+                        address=before.address,
+                        sender=before.sender,
+                        message_id=before.message_id,
+                        kind=InboundKind.DELETED,
+                    )
+                )
 
         async def on_interaction(event: discord.Interaction[Any]) -> None:
-            await self._interact(event, deliver)
+            try:
+                inbound = interaction(event, as_object(event.data))
+            except MALFORMED as error:
+                log.warning("discord.event_skipped", event_name="INTERACTION_CREATE", reason=type(error).__name__)
+                return
+            if inbound is None:
+                return
+            await deliver(inbound)
+            # Acknowledged after the commit, and not here: a call that hangs or fails must not hold up the events behind it.
+            if inbound.respond_to:
+                task = asyncio.create_task(self._acknowledge_command(event.id, event.token))
+                self._acknowledging[event.token] = task
+                task.add_done_callback(lambda _: self._acknowledging.pop(event.token, None))
 
         async def on_unreadable(data: Any) -> None:
             if (inbound := unreadable(as_object(data))) is not None:
@@ -133,34 +155,6 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
         # After the delivery: `seen_until` promises that everything before it is stored.
         if kind is InboundKind.MESSAGE:
             self._seen = max(self._seen or 0, round(said.created_at.timestamp() * 1000))
-
-    async def _report_deleted(self, event: discord.RawMessageDeleteEvent, deliver: Deliver) -> None:
-        before = self._recent.pop(event.message_id, None)
-        if before is not None:
-            await deliver(
-                Inbound(
-                    dedup_key=f"{before.dedup_key}:deleted",
-                    address=before.address,
-                    sender=before.sender,
-                    message_id=before.message_id,
-                    kind=InboundKind.DELETED,
-                )
-            )
-
-    async def _interact(self, event: discord.Interaction[Any], deliver: Deliver) -> None:
-        try:
-            inbound = interaction(event, as_object(event.data))
-        except MALFORMED as error:
-            log.warning("discord.event_skipped", event_name="INTERACTION_CREATE", reason=type(error).__name__)
-            return
-        if inbound is None:
-            return
-        await deliver(inbound)
-        # Acknowledged after the commit, and not here: a call that hangs or fails must not hold up the events behind it.
-        if inbound.respond_to:
-            task = asyncio.create_task(self._acknowledge_command(event.id, event.token))
-            self._acknowledging[event.token] = task
-            task.add_done_callback(lambda _: self._acknowledging.pop(event.token, None))
 
     async def _acknowledge_command(self, number: int, token: str) -> None:
         """Best effort: where it fails, Discord shows that the command failed, and the answer goes into the channel."""

@@ -1,6 +1,5 @@
 """Renders Markdown for Discord: its own Markdown, in messages of 2,000 characters, each with its fences closed."""
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -41,7 +40,12 @@ def render(outbound: Outbound) -> list[Piece]:
     if as_file:
         calls.append({"filename": "answer.md", "text": outbound.text})
     if outbound.buttons and calls:
-        calls[-1]["components"] = _rows(outbound.buttons)
+        # Their data is all that is needed to understand a tap, so that buttons work after a restart.
+        keys = iter(_key(button) for button in outbound.buttons)
+        rows: list[dict[str, Any]] = []
+        while row := list(islice(keys, _IN_A_ROW)):
+            rows.append({"type": 1, "components": row})
+        calls[-1]["components"] = rows
     files = [{"filename": attachment.name, "path": attachment.path} for attachment in outbound.attachments]
     if files and len(calls) == 1 and "filename" not in calls[0]:
         calls, files = [{**calls[0], **files[0]}], files[1:]
@@ -68,15 +72,6 @@ def render_draft(markdown: str, *, silent: bool) -> dict[str, Any]:
     *_, last = split(parse(end_of_draft(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
     words = layout.compose(last)
     return {"content": f"-# {words.strip('*')}" if silent else words, "flags": NO_EMBEDS}
-
-
-def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
-    """Their data is all that is needed to understand a tap, so that buttons work after a restart."""
-    keys = iter(_key(button) for button in buttons)
-    rows: list[dict[str, Any]] = []
-    while row := list(islice(keys, _IN_A_ROW)):
-        rows.append({"type": 1, "components": row})
-    return rows
 
 
 def _key(button: Button) -> dict[str, Any]:

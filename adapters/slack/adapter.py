@@ -91,7 +91,8 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
 
     def _bolt(self) -> AsyncApp:
         async def authorize() -> AuthorizeResult:  # bolt looks at the names of arguments, and takes no methods
-            return await self._authorize()
+            me = self._me or await self._identify()
+            return AuthorizeResult(enterprise_id=None, team_id=me.team, bot_user_id=me.user, bot_token=self._token)
 
         async def take(body: dict[str, Any], context: dict[str, Any]) -> BoltResponse:
             return await self._take(body, context)
@@ -106,10 +107,6 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
         # A middleware, not a listener: bolt acknowledges before it calls listeners, and answers 404 where there is none for an event.
         app.middleware(take)
         return app
-
-    async def _authorize(self) -> AuthorizeResult:
-        me = self._me or await self._identify()
-        return AuthorizeResult(enterprise_id=None, team_id=me.team, bot_user_id=me.user, bot_token=self._token)
 
     # --- in ---
 

@@ -101,7 +101,10 @@ class LiveAnswers:
             await self._append(draft_id, stream, shown)
         else:
             await self.settle(address, draft_id)
-            await self._update(address, draft_id, text)
+            draft = await off_the_loop(text, render_draft, text)
+            await self._web.call(
+                "chat.update", channel=address.chat_id, ts=draft_id, text=draft["text"], blocks=draft["blocks"]
+            )
         return draft_id
 
     async def settle(self, address: Address, draft_id: str) -> None:
@@ -162,12 +165,6 @@ class LiveAnswers:
             raise
         self._streams[draft_id] = replace(stream, written=stream.written + more)
 
-    async def _update(self, address: Address, draft_id: str, text: str) -> None:
-        draft = await off_the_loop(text, render_draft, text)
-        await self._web.call(
-            "chat.update", channel=address.chat_id, ts=draft_id, text=draft["text"], blocks=draft["blocks"]
-        )
-
 
 def _named(sent: Json) -> str:
     if ts := text(sent, "ts"):
@@ -192,7 +189,15 @@ class Statuses:
         is_session = self._has_sessions and await self._session(address, activity)
         shows_text = activity is Activity.WORKING or not is_session
         if self._has_status and address.thread_id is not None and shows_text:
-            await self._status(address, address.thread_id, text[:LONGEST] if activity is Activity.WORKING else "")
+            try:
+                await self._web.call(
+                    "assistant.threads.setStatus",
+                    channel_id=address.chat_id,
+                    thread_ts=address.thread_id,
+                    status=text[:LONGEST] if activity is Activity.WORKING else "",
+                )
+            except SlackRefusal as refusal:
+                self._has_status = refusal.error not in _GONE_FOR_GOOD
 
     async def _session(self, address: Address, activity: Activity) -> bool:
         try:
@@ -206,11 +211,3 @@ class Statuses:
             self._has_sessions = refusal.error not in _GONE_FOR_GOOD
             return False
         return True
-
-    async def _status(self, address: Address, thread: str, text: str) -> None:
-        try:
-            await self._web.call(
-                "assistant.threads.setStatus", channel_id=address.chat_id, thread_ts=thread, status=text
-            )
-        except SlackRefusal as refusal:
-            self._has_status = refusal.error not in _GONE_FOR_GOOD

@@ -178,14 +178,11 @@ class Translation:
             case NetworkError() if "too large" in said.lower():  # 413
                 return TelegramRefusal("The file is larger than Telegram takes.", said)
             case NetworkError():
-                return self._unreachable(error, said)
+                # Without a cause of the transport it is an answer with a 5xx status, readable or not.
+                if error.__cause__ is None or isinstance(error.__cause__, TelegramError):
+                    return TryLater(f"Telegram has an outage: {said}")
+                what = "did not answer in time" if isinstance(error, TimedOut) else "cannot be reached"
+                ambiguous = not isinstance(error, NeverSent)
+                return TryLater(f"Telegram {what} ({type(error.__cause__).__name__}).", ambiguous=ambiguous)
             case _:
                 return TryLater(f"Telegram gave an answer that cannot be read: {said}", ambiguous=True)
-
-    def _unreachable(self, error: NetworkError, said: str) -> TryLater:
-        # Without a cause of the transport it is an answer with a 5xx status, readable or not.
-        if error.__cause__ is None or isinstance(error.__cause__, TelegramError):
-            return TryLater(f"Telegram has an outage: {said}")
-        what = "did not answer in time" if isinstance(error, TimedOut) else "cannot be reached"
-        ambiguous = not isinstance(error, NeverSent)
-        return TryLater(f"Telegram {what} ({type(error.__cause__).__name__}).", ambiguous=ambiguous)

@@ -64,7 +64,12 @@ class SpanBuilder:
         """Links the text from `start` up to here. A target that no chat can open is written behind the text."""
         if _LINKABLE.match(url):
             if start < self.length:
-                self._around(Span(start, self.length, Style.LINK, url))
+                # Inserts a link around the spans that mark the same words.
+                link = Span(start, self.length, Style.LINK, url)
+                at = len(self.spans)
+                while at and self.spans[at - 1][:2] == link[:2]:
+                    at -= 1
+                self.spans.insert(at, link)
         elif url and url != self._since(start):
             self.write(f" ({url})")
 
@@ -74,13 +79,6 @@ class SpanBuilder:
             begin -= 1
             at -= len(self._parts[begin])
         return "".join(self._parts[begin:])
-
-    def _around(self, link: Span) -> None:
-        """Inserts a link around the spans that mark the same words."""
-        at = len(self.spans)
-        while at and self.spans[at - 1][:2] == link[:2]:
-            at -= 1
-        self.spans.insert(at, link)
 
     def read(self) -> tuple[str, tuple[Span, ...]]:
         if len(self.spans) > 1:

@@ -80,7 +80,12 @@ def render_block(block: Block, notation: Notation) -> str:
 def _body(block: Block, notation: Notation) -> str:
     match block:
         case Heading():
-            return _heading(block, notation)
+            words = " ".join(block.text.split("\n"))
+            if notation.headings:
+                mark = notation.headings[min(block.level, len(notation.headings)) - 1]
+                return f"{mark} {inline(words, block.spans, notation)}"
+            inner = tuple(span for span in block.spans if span.style is not Style.BOLD)
+            return inline(words, (Span(0, len(words), Style.BOLD), *inner), notation)
         case Paragraph(text=text, spans=spans):
             return inline(text, spans, notation)
         case Fence(code=code, language=language):
@@ -94,15 +99,6 @@ def _body(block: Block, notation: Notation) -> str:
             return notation.rule
         case _:
             return ""
-
-
-def _heading(heading: Heading, notation: Notation) -> str:
-    words = " ".join(heading.text.split("\n"))
-    if notation.headings:
-        mark = notation.headings[min(heading.level, len(notation.headings)) - 1]
-        return f"{mark} {inline(words, heading.spans, notation)}"
-    inner = tuple(span for span in heading.spans if span.style is not Style.BOLD)
-    return inline(words, (Span(0, len(words), Style.BOLD), *inner), notation)
 
 
 def _fence(code: str, language: str) -> str:

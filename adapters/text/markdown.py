@@ -71,7 +71,13 @@ class _TokenReader:
     def _block(self, token: Token) -> Block | None:
         match token.type:
             case "inline":
-                return self._prose(token)
+                opening = self.tokens[self.at - 2]
+                text, spans = _inline(token.children or ())
+                if not text.strip():
+                    return None
+                if opening.type == "heading_open":
+                    return Heading(text=text, spans=spans, level=int(opening.tag[1]), **self._place())
+                return Paragraph(text=text, spans=spans, **self._place(tight=opening.hidden))
             case "fence" | "code_block":
                 language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
                 return Fence(code=token.content.removesuffix("\n"), language=language, **self._place())
@@ -117,15 +123,6 @@ class _TokenReader:
         }
         self.marker, self.list_begins = "", False
         return place
-
-    def _prose(self, token: Token) -> Block | None:
-        opening = self.tokens[self.at - 2]
-        text, spans = _inline(token.children or ())
-        if not text.strip():
-            return None
-        if opening.type == "heading_open":
-            return Heading(text=text, spans=spans, level=int(opening.tag[1]), **self._place())
-        return Paragraph(text=text, spans=spans, **self._place(tight=opening.hidden))
 
     def _table(self) -> Block:
         rows: list[list[str]] = []

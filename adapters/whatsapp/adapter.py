@@ -130,22 +130,27 @@ class WhatsApp(ReceivesWebhooks):
             return
         for inbound in found:
             if inbound.kind in {InboundKind.MESSAGE, InboundKind.TAP}:
-                self._remember_last(inbound.address.chat_id, inbound.dedup_key.removeprefix("wa:"))
+                chat = inbound.address.chat_id
+                # Taken out and put in again, so that the chat that was silent longest is in front.
+                self._last_messages.pop(chat, None)
+                self._last_messages[chat] = inbound.dedup_key.removeprefix("wa:")
+                if len(self._last_messages) > _LAST_KEPT:
+                    del self._last_messages[next(iter(self._last_messages))]
             await deliver(inbound)
-
-    def _remember_last(self, chat: str, message_id: str) -> None:
-        # Taken out and put in again, so that the chat that was silent longest is in front.
-        self._last_messages.pop(chat, None)
-        self._last_messages[chat] = message_id
-        if len(self._last_messages) > _LAST_KEPT:
-            del self._last_messages[next(iter(self._last_messages))]
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
         return render(outbound)
 
     async def send(self, address: Address, piece: Piece) -> Receipt:
         """A second call follows only where WhatsApp refused how it is sent, and so has taken nothing."""
-        message = await self._message(address, piece)
+        message = {**_to(address), **{key: value for key, value in piece.items() if key not in _NOT_FOR_META}}
+        if "filename" in piece:
+            data = await read_file(piece)
+            media: dict[str, Any] = {"id": await self._api.upload(self._number, data, piece["filename"], piece["mime"])}
+            if piece["type"] == "document":
+                media["filename"] = piece["filename"]
+            media |= {key: piece[key] for key in ("caption", "voice") if key in piece}
+            message[piece["type"]] = media
         try:
             answer = await self._api.post(f"{self._number}/messages", message)
         except WhatsAppRefusal as refusal:
@@ -156,17 +161,6 @@ class WhatsApp(ReceivesWebhooks):
             answer = await self._api.post(f"{self._number}/messages", simpler)
         # Answered with success, so it was sent, whether or not its id can be read.
         return Receipt(message_id=next((text(sent, "id") for sent in parts(answer, "messages")), ""))
-
-    async def _message(self, address: Address, piece: Piece) -> dict[str, Any]:
-        message = {**_to(address), **{key: value for key, value in piece.items() if key not in _NOT_FOR_META}}
-        if "filename" in piece:
-            data = await read_file(piece)
-            media: dict[str, Any] = {"id": await self._api.upload(self._number, data, piece["filename"], piece["mime"])}
-            if piece["type"] == "document":
-                media["filename"] = piece["filename"]
-            media |= {key: piece[key] for key in ("caption", "voice") if key in piece}
-            message[piece["type"]] = media
-        return message
 
     async def typing(self, address: Address) -> None:
         """Shows typing below the last message, and marks that as read. Does nothing where nobody has written since the start."""

@@ -81,7 +81,9 @@ def _contact(event: Json, value: Json) -> Json:
 
 def _message(event: Json, place: _Place) -> Inbound:
     kind, edited, message_id = _changed(event)
-    tapped = _tapped(event)
+    # The data of the button under one of our messages.
+    data = str(part(part(event, "interactive"), "button_reply").get("id") or "")
+    tapped = data if data.startswith("a:") else ""
     if tapped:
         kind, message_id = InboundKind.TAP, str(part(event, "context").get("id") or "")
     text = tapped or describe_contents(edited)
@@ -120,12 +122,6 @@ def _changed(event: Json) -> tuple[InboundKind, Json, str]:
             return InboundKind.DELETED, {}, str(part(event, "revoke").get("original_message_id"))
         case _:
             return InboundKind.MESSAGE, event, str(event["id"])
-
-
-def _tapped(event: Json) -> str:
-    """Returns the data of the button under one of our messages."""
-    data = str(part(part(event, "interactive"), "button_reply").get("id") or "")
-    return data if data.startswith("a:") else ""  # as the data of our buttons begins
 
 
 def _quote(event: Json, place: _Place) -> Quote | None:
@@ -219,7 +215,15 @@ def describe_contents(message: Json) -> str:
         case "button":
             return str(inside.get("text") or "")
         case "interactive":
-            return _chosen(inside)
+            # The button or the line of a list that was chosen, or the fields of a form that was filled in.
+            form = part(inside, "nfm_reply")
+            if form:
+                return "\n".join(
+                    [f"[form {text(form, 'name')}]".replace(" ]", "]"), *_fields(text(form, "response_json"))]
+                )
+            chosen = part(inside, "button_reply") or part(inside, "list_reply")
+            title, about = text(chosen, "title"), text(chosen, "description")
+            return f"{title} ({about})" if title and about else title
         case "location":
             named = "".join(f", {inside[key]}" for key in ("name", "address", "url") if inside.get(key))
             return f"[location {inside.get('latitude')} {inside.get('longitude')}{named}]"
@@ -250,16 +254,6 @@ def _order(order: Json) -> Iterator[str]:
         yield f"- {text(item, 'quantity') or '?'} × {text(item, 'product_retailer_id')}, {price} each"
     if said := text(order, "text"):
         yield said
-
-
-def _chosen(interactive: Json) -> str:
-    """Returns the button or the line of a list that was chosen, or the fields of a form that was filled in."""
-    form = part(interactive, "nfm_reply")
-    if form:
-        return "\n".join([f"[form {text(form, 'name')}]".replace(" ]", "]"), *_fields(text(form, "response_json"))])
-    chosen = part(interactive, "button_reply") or part(interactive, "list_reply")
-    title, about = text(chosen, "title"), text(chosen, "description")
-    return f"{title} ({about})" if title and about else title
 
 
 def _fields(response: str) -> Iterator[str]:

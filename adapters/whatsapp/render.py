@@ -1,13 +1,12 @@
 """Renders Markdown as messages of the Cloud API, with WhatsApp's simple marks, within its limits."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from adapters.text.blocks import Style
 from adapters.text.lines import LineLayout, Notation
 from adapters.text.markdown import parse
 from adapters.text.split import Size, split, split_or_file
-from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
+from sessions.messages import Attachment, AttachmentKind, Outbound, Piece
 
 MESSAGE = Size(4096)
 CARD = Size(1024)
@@ -51,7 +50,19 @@ def render(outbound: Outbound) -> list[Piece]:
     if as_file:
         calls.append({"type": "document", "filename": "answer.md", "content": outbound.text, "mime": "text/plain"})
     if buttons and texts:
-        calls[len(texts) - 1] = _card(texts[-1], buttons)
+        titles: list[str] = []
+        for number, button in enumerate(buttons, 1):
+            title = button.label if len(button.label) <= LABEL else f"{button.label[: LABEL - 1].rstrip()}…"
+            # WhatsApp refuses two buttons with one title.
+            titles.append(title if title not in titles else f"{title[: LABEL - 4].rstrip('…')}… {number}")
+        keys = [
+            {"type": "reply", "reply": {"id": button.data, "title": title}}
+            for button, title in zip(buttons, titles, strict=True)
+        ]
+        calls[len(texts) - 1] = {
+            "type": "interactive",
+            "interactive": {"type": "button", "body": {"text": texts[-1]}, "action": {"buttons": keys}},
+        }
     voice = [_file(file) for file in outbound.attachments if file.kind is AttachmentKind.VOICE]
     calls = [*voice, *calls, *(_file(file) for file in outbound.attachments if file.kind is not AttachmentKind.VOICE)]
     return [_reply(calls[0], outbound), *calls[1:]] if calls else []
@@ -65,22 +76,6 @@ def _with_options(outbound: Outbound) -> str:
     missing = [label for label in labels if f"- {label}" not in outbound.text and not label.endswith("…")]
     listed = "\n".join(f"- {label}" for label in missing)
     return f"{outbound.text}\n\n{listed}" if listed else outbound.text
-
-
-def _card(text: str, buttons: Sequence[Button]) -> dict[str, Any]:
-    titles: list[str] = []
-    for number, button in enumerate(buttons, 1):
-        title = button.label if len(button.label) <= LABEL else f"{button.label[: LABEL - 1].rstrip()}…"
-        # WhatsApp refuses two buttons with one title.
-        titles.append(title if title not in titles else f"{title[: LABEL - 4].rstrip('…')}… {number}")
-    keys = [
-        {"type": "reply", "reply": {"id": button.data, "title": title}}
-        for button, title in zip(buttons, titles, strict=True)
-    ]
-    return {
-        "type": "interactive",
-        "interactive": {"type": "button", "body": {"text": text}, "action": {"buttons": keys}},
-    }
 
 
 def _file(attachment: Attachment) -> dict[str, Any]:

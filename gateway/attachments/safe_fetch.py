@@ -93,7 +93,13 @@ class Fetcher:
         """Reads at most `limit` bytes. Raises NotFetched and nothing else."""
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._follow(self.check(address), limit)
+                url = self.check(address)
+                for _ in range(self._redirects + 1):
+                    async with self._open(url, await self._places(url)) as answer:
+                        if answer.status not in _REDIRECTS:
+                            return await _read(answer, limit)
+                        url = self.check(str(url.join(URL(answer.headers.get("Location", "")))))
+                raise NotFetched("It redirects too often.")
         except TimeoutError:
             raise NotFetched(f"It did not arrive within {self._seconds:g} seconds.") from None
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
@@ -116,14 +122,6 @@ class Fetcher:
         if ip is None and _ENDS_IN_A_NUMBER.search(host):
             raise NotFetched("This number is neither a name nor a usual IP address.")
         return url
-
-    async def _follow(self, url: URL, limit: int) -> Fetched:
-        for _ in range(self._redirects + 1):
-            async with self._open(url, await self._places(url)) as answer:
-                if answer.status not in _REDIRECTS:
-                    return await _read(answer, limit)
-                url = self.check(str(url.join(URL(answer.headers.get("Location", "")))))
-        raise NotFetched("It redirects too often.")
 
     async def _places(self, url: URL) -> Sequence[IP]:
         """Returns the addresses to connect to. One forbidden address makes the name forbidden."""

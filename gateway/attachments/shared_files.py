@@ -149,7 +149,11 @@ class SharedFiles:
         """Deletes here what was deleted elsewhere, and brings the skills, until cancelled."""
         self._loop, rounds = asyncio.get_running_loop(), 0
         while True:
-            await self._look(everything=rounds % 60 == 0)
+            with contextlib.suppress(StateError):  # the next round finds it
+                await self._sync(SKILLS)
+                if rounds % 60 == 0:
+                    self._gone |= set(await self._do(self._folders.behind))
+                    await self._follow()
             rounds += 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -157,13 +161,6 @@ class SharedFiles:
                         await self._wake.wait()
                         self._wake.clear()
                         await self._follow()
-
-    async def _look(self, *, everything: bool) -> None:
-        with contextlib.suppress(StateError):  # the next round finds it
-            await self._sync(SKILLS)
-            if everything:
-                self._gone |= set(await self._do(self._folders.behind))
-                await self._follow()
 
     async def _follow(self) -> None:
         gone, self._gone = self._gone, set[str]()

@@ -21,7 +21,7 @@ from gateway.chats.access import (
 )
 from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
-from gateway.commands import ChatAccount, ChatContext, Command, Parsed, execute, find, parse
+from gateway.commands import ChatAccount, ChatContext, Parsed, execute, find, parse
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
@@ -30,7 +30,7 @@ from sessions import asks, inbox, outbox, overheard, people, runs
 from sessions.db.sql import lock
 from sessions.keys import Address, ChatKind, DmScope, SessionKey
 from sessions.messages import Content, Inbound, InboundKind, Quote
-from sessions.records import Ask, AskKind, InboxRow, Message, Route, Run, RunStatus
+from sessions.records import Ask, AskKind, InboxRow, Message, Route, RunStatus
 from sessions.runs import Accepted
 from sessions.topics import Topic
 
@@ -293,19 +293,14 @@ class Intake:
         elif (command is not None and not allowed and command.is_for_allowed(parsed.argument, at_work=at_work)) or (
             command is not None and command.decides and not chat.account.may_approve
         ):
-            self._refuse_command(conn, inbound, chat, command, active)
+            if active is not None and command.decides and (ask := asks.open_of(conn, active.id)) is not None:
+                asks.refuse(conn, ask, chat.account.who, "not allowed to decide", chat.now)
+            self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
             self._reply(conn, inbound, chat, execute(conn, chat, parsed))
             if command is not None and command.begins and parsed.argument:
                 key = f"{inbound.dedup_key}:words"  # the event's own key is that of the command
                 self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
-
-    def _refuse_command(
-        self, conn: Connection, inbound: Inbound, chat: ChatContext, command: Command, active: Run | None
-    ) -> None:
-        if active is not None and command.decides and (ask := asks.open_of(conn, active.id)) is not None:
-            asks.refuse(conn, ask, chat.account.who, "not allowed to decide", chat.now)
-        self._reply(conn, inbound, chat, say("people.not_allowed"))
 
     def _reply(self, conn: Connection, inbound: Inbound, chat: ChatContext, answer: str) -> None:
         if answer:

@@ -7,7 +7,6 @@ import click
 from gateway.cli.base import Cli, operator, pass_cli, ssh_tunnel
 from gateway.cli.database_access import opened
 from gateway.cli.output import Failed, Wrong, as_json, tell
-from gateway.config.model import Config
 from gateway.config.reading import load
 from gateway.texts import counted
 from sessions import sign_ins, workers
@@ -28,7 +27,12 @@ def dashboard(cli: Cli, revoke: bool, person: str | None, wants_json: bool) -> N
     """Print a link that signs a browser in to the page of the gateway. It works once, and for five minutes."""
     config, now = load(cli.home, cli.environ).config, now_ms()
     if person is not None:
-        _require_admin(config, person)
+        found = next((each for each in config.people if each.name == person), None)
+        if found is None:
+            known = ", ".join(each.name for each in config.people) or "nobody"
+            raise Wrong(f"The section people names no {person}. It names {known}.")
+        if "admin" not in found.scopes:
+            raise Wrong(f"{person} has no scope admin. Add it to the scopes of {person} in the section people.")
     who = person or operator()
     with opened(cli) as database:
         if revoke:
@@ -50,12 +54,3 @@ def dashboard(cli: Cli, revoke: bool, person: str | None, wants_json: bool) -> N
     if tunnel := ssh_tunnel(cli.environ, base):
         click.echo(f"You are here over SSH. On your own machine, first: {tunnel}")
     click.echo(f"{address}\n\nIt signs in once, within {MINUTES} minutes.")
-
-
-def _require_admin(config: Config, name: str) -> None:
-    found = next((each for each in config.people if each.name == name), None)
-    if found is None:
-        known = ", ".join(each.name for each in config.people) or "nobody"
-        raise Wrong(f"The section people names no {name}. It names {known}.")
-    if "admin" not in found.scopes:
-        raise Wrong(f"{name} has no scope admin. Add it to the scopes of {name} in the section people.")

@@ -156,18 +156,14 @@ def hermes(ctx: click.Context, query: str | None, newest: bool, resume: str | No
     options += ["--resume", resume] if resume is not None else []
     options += ["-q", query] if query is not None else []
     if ctx.invoked_subcommand is None:
-        _chat(ctx, options)
+        root = ctx.command
+        chat = root.get_command(ctx, "chat") if isinstance(root, click.Group) else None
+        if chat is None:
+            raise Failed("This installation has no chat in the terminal. `hermes --help` shows what it has.")
+        with chat.make_context("chat", options, parent=ctx) as below:
+            chat.invoke(below)
     elif options:
         raise click.UsageError(f"{' '.join(options)} belongs to the chat: hermes chat {' '.join(options)}.", ctx)
-
-
-def _chat(ctx: click.Context, options: list[str]) -> None:
-    root = ctx.command
-    chat = root.get_command(ctx, "chat") if isinstance(root, click.Group) else None
-    if chat is None:
-        raise Failed("This installation has no chat in the terminal. `hermes --help` shows what it has.")
-    with chat.make_context("chat", options, parent=ctx) as below:
-        chat.invoke(below)
 
 
 take_home_everywhere(hermes)
@@ -223,16 +219,12 @@ def main() -> None:
     try:
         hermes.main(prog_name="hermes")
     finally:
-        _close_output()
-
-
-def _close_output() -> None:
-    """Closes standard output without an error: what could not be written was told already, and Python would try once more at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # The interpreter flushes standard output once more when it ends, and would print an error of its own.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Closes standard output without an error: what could not be written was told already, and Python would try once more at its end.
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # The interpreter flushes standard output once more when it ends, and would print an error of its own.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

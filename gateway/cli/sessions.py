@@ -133,7 +133,20 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
     with database_access.existing_database(cli) as database:
         if database is not None:
             # The daemon indexes in the background; what was said a second ago is to be found all the same.
-            _index_all(database)
+            from sessions.search import message_index
+
+            try:
+                with render.Progress("Indexing messages") as progress:
+                    done = 0
+                    while database.write_now(message_index.index_some):
+                        done += 300
+                        progress(done)
+            except ReadOnly:
+                if missing := database.read_now(message_index.unindexed):
+                    said = (
+                        f"{counted(missing, 'new message')} could not be indexed, because this home cannot be written."
+                    )
+                    click.echo(f"{said} What they say is not found.", err=True)
         found = [] if database is None else database.read_now(message_index.search, asked, source=source, limit=limit)
         titles = {} if database is None else database.read_now(_titles, [hit.session for hit in found])
     if as_json:
@@ -162,21 +175,6 @@ def _mistake_in(query: str) -> str | None:
             "AND, OR, NOT and parentheses need a word on each side, as in: deploy AND (garden OR tulips) NOT weather."
         )
     return None
-
-
-def _index_all(database: Database) -> None:
-    from sessions.search import message_index
-
-    try:
-        with render.Progress("Indexing messages") as progress:
-            done = 0
-            while database.write_now(message_index.index_some):
-                done += 300
-                progress(done)
-    except ReadOnly:
-        if missing := database.read_now(message_index.unindexed):
-            said = f"{counted(missing, 'new message')} could not be indexed, because this home cannot be written."
-            click.echo(f"{said} What they say is not found.", err=True)
 
 
 def _hit(hit: Any, query: str) -> dict[str, Any]:
@@ -374,7 +372,12 @@ def prune(cli: Cli, older_than: int, inactive: int | None, source: str | None, y
     with database_access.existing_database(cli, to_change=not dry_run) as database:
         now = now_ms()
         if inactive is not None and database is not None:
-            _end_idle(database, inactive, source, now, dry_run=dry_run)
+            sources = [each for each in _WITHOUT_RESET if source in {None, each}]
+            idle = database.read_now(store.idle, sources, now - inactive * DAY_MS)
+            if not dry_run:
+                idle = database.write_now(store.end_idle, sources, now - inactive * DAY_MS, now)
+            ended = "would be ended" if dry_run else "ended"
+            click.echo(f"{counted(len(idle), 'session')} without activity for {counted(inactive, 'day')} {ended}.")
         before = now - older_than * DAY_MS
         old = [] if database is None else database.read_now(_ended_before, before, source)
         if database is None or not old:
@@ -388,15 +391,6 @@ def prune(cli: Cli, older_than: int, inactive: int | None, source: str | None, y
         if not yes:
             _confirm(f"Delete {_amount(old)} for good?")
         _erase(cli, database, old)
-
-
-def _end_idle(database: Database, days: int, source: str | None, now: int, *, dry_run: bool) -> None:
-    sources = [each for each in _WITHOUT_RESET if source in {None, each}]
-    idle = database.read_now(store.idle, sources, now - days * DAY_MS)
-    if not dry_run:
-        idle = database.write_now(store.end_idle, sources, now - days * DAY_MS, now)
-    ended = "would be ended" if dry_run else "ended"
-    click.echo(f"{counted(len(idle), 'session')} without activity for {counted(days, 'day')} {ended}.")
 
 
 def _ended_before(conn: Connection, moment: int, source: str | None) -> list[Session]:

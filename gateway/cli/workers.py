@@ -73,7 +73,12 @@ class Workers:
             ended = group.create_task(signals.end.wait())
             done, _ = await asyncio.wait([ended, *works], return_when=asyncio.FIRST_COMPLETED)
             process.notify_systemd("STOPPING=1")
-            await self._stop()
+            # Lets all workers end in order, for some seconds at most.
+            self._ending.set()
+            self._send(signal.SIGTERM)
+            if endings := [asyncio.ensure_future(running.wait()) for running in self._running.values()]:
+                await asyncio.wait(endings, timeout=_STOP_SECONDS)
+            self._send(signal.SIGKILL)
             for task in (ended, reloads, feeds):
                 task.cancel()
             codes = [work.result() for work in works if work in done]
@@ -131,11 +136,3 @@ class Workers:
         for running in self._running.values():
             with contextlib.suppress(ProcessLookupError):
                 running.send_signal(number)
-
-    async def _stop(self) -> None:
-        """Lets all workers end in order, for some seconds at most."""
-        self._ending.set()
-        self._send(signal.SIGTERM)
-        if endings := [asyncio.ensure_future(running.wait()) for running in self._running.values()]:
-            await asyncio.wait(endings, timeout=_STOP_SECONDS)
-        self._send(signal.SIGKILL)

@@ -148,7 +148,14 @@ def _with_key(sources: Sources, path: KeyPath, value: str) -> tuple[Sources, str
     variable, dotenv = None, sources.dotenv
     if is_secret(wanted) and value and not REFERENCE.fullmatch(value):
         variable = _variable(document, path)
-        dotenv = _with_variable(sources.dotenv, variable, value)
+        # The `.env` with this variable and no older one of its name.
+        # In single quotes, so that spaces, # and $ mean nothing.
+        quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+        others = "".join(
+            binding.original.string for binding in dotenv_bindings(sources.dotenv) if binding.key != variable
+        )
+        ending = "\n" if others and not others.endswith("\n") else ""
+        dotenv = f"{others}{ending}{variable}='{quoted}'\n"
     yaml = with_value(sources.yaml or _HEAD, path, f"${{{variable}}}" if variable else from_text(value, wanted))
     if yaml is None:
         said, hint = "there is nothing of that kind to change", "write it into the file by hand"
@@ -173,15 +180,6 @@ def _variable(document: Document, path: KeyPath) -> str:
         return match[1]
     words = [str(part) for part in path if part != "platforms"]
     return re.sub(r"\W", "_", "_".join(words)).upper()
-
-
-def _with_variable(dotenv: str, name: str, value: str) -> str:
-    """The `.env` with this variable and no older one of its name."""
-    # In single quotes, so that spaces, # and $ mean nothing.
-    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
-    others = "".join(binding.original.string for binding in dotenv_bindings(dotenv) if binding.key != name)
-    ending = "\n" if others and not others.endswith("\n") else ""
-    return f"{others}{ending}{name}='{quoted}'\n"
 
 
 _PACKAGED = Path(__file__).parents[1] / "config.example.yaml"

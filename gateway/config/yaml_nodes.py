@@ -68,7 +68,15 @@ class _Reader:
                 items = enumerate(cast(list[Any], node.value))
                 return [self.value(child, (*path, at), around) for at, child in items]
             case _:
-                return self._scalar(node, path)
+                kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+                if kind in {"null", "bool", "int", "float"}:
+                    try:
+                        return self.yaml.constructor.construct_object(node)
+                    except (ValueError, KeyError):  # !!int x
+                        return node.value
+                if kind not in _TEXT:
+                    self._problem(node, path, "begins with a tag that is not known here", "write it in quotes")
+                return node.value
 
     def _mapping(self, node: Any, path: KeyPath, around: tuple[int, ...]) -> dict[str, Any]:
         entries: dict[str, Any] = {}
@@ -90,17 +98,6 @@ class _Reader:
                     self._problem(key, here, "written twice", f"first on line {first.line}; keep one")
                 entries[name] = self.value(value, here, around, key)
         return merged | entries
-
-    def _scalar(self, node: Any, path: KeyPath) -> Any:
-        kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
-        if kind in {"null", "bool", "int", "float"}:
-            try:
-                return self.yaml.constructor.construct_object(node)
-            except (ValueError, KeyError):  # !!int x
-                return node.value
-        if kind not in _TEXT:
-            self._problem(node, path, "begins with a tag that is not known here", "write it in quotes")
-        return node.value
 
     def _place(self, node: Any, key: Any = None) -> SourcePlace:
         start, last = node.start_mark, _end(node)

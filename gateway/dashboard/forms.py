@@ -125,15 +125,6 @@ async def _store(visit: Visit, sent: Sent, ns: str, write: Callable[[Connection,
     """Saves the files in the workspace of this namespace, and writes the message as the journal keeps it. Where it is refused, the files
     go again.
     """
-    message = await _saved(visit, sent, ns)
-    try:
-        return await visit.app.database.write(write, message)
-    except REFUSALS:
-        await remove_received(visit.app, ns, [Path(file.path) for file in message.attachments])
-        raise
-
-
-async def _saved(visit: Visit, sent: Sent, ns: str) -> Message:
     text = sent.fields.get("text", "").replace("\r\n", "\n").strip()
     if not text and not sent.files:
         raise invalid("The message is empty.", code="empty")
@@ -148,7 +139,12 @@ async def _saved(visit: Visit, sent: Sent, ns: str) -> Message:
         files.append(Attachment(kind=kind, name=path.name, mime=mime, size=len(data), path=str(path)))
         if kind is not AttachmentKind.IMAGE:
             lines.append(describe_file(kind, path, mime, len(data)))
-    return Message(content="\n".join(lines), attachments=tuple(files))
+    message = Message(content="\n".join(lines), attachments=tuple(files))
+    try:
+        return await visit.app.database.write(write, message)
+    except REFUSALS:
+        await remove_received(visit.app, ns, [Path(file.path) for file in message.attachments])
+        raise
 
 
 def _back(sent: Sent) -> str:

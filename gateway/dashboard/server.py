@@ -121,7 +121,9 @@ class Dashboard:
             case ("POST", "/login"):
                 return await self._sign_in(request)
             case ("GET" | "HEAD", path) if path.removeprefix("/static/") in _STATIC:
-                return _static(path.removeprefix("/static/"))
+                name = path.removeprefix("/static/")
+                text = (files("gateway.dashboard") / "static" / name).read_text(encoding="utf-8")
+                return web.Response(text=text, content_type=_STATIC[name])
             case _:
                 return await self._routed(request)
 
@@ -163,7 +165,9 @@ class Dashboard:
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         require_own_origin(request)
         server = self.server
-        is_encrypted = self._is_encrypted(request)
+        # Whether a proxy with TLS stands before us: it passes the name of the public address on.
+        public = urlsplit(self.server.app.config.api.public_url)
+        is_encrypted = public.scheme == "https" and request.headers.get(hdrs.HOST, "") == public.netloc
         if not (is_encrypted or from_this_machine(request)):
             where = "Signing in from another machine needs TLS. Set api.public_url to an https address behind a proxy,"
             tunnel = (
@@ -191,11 +195,6 @@ class Dashboard:
         )
         return response
 
-    def _is_encrypted(self, request: web.Request) -> bool:
-        """Returns whether a proxy with TLS stands before us: it passes the name of the public address on."""
-        public = urlsplit(self.server.app.config.api.public_url)
-        return public.scheme == "https" and request.headers.get(hdrs.HOST, "") == public.netloc
-
     def _page(self, template: str, request: web.Request, *, status: int = 200, **values: object) -> web.Response:
         from gateway.dashboard.rendering import render
 
@@ -219,8 +218,3 @@ def require_own_origin(request: web.Request) -> None:
         is_ours = True
     if not is_ours:
         raise ApiError(403, "This form is not from a page of the gateway.", code="origin_not_allowed")
-
-
-def _static(name: str) -> web.Response:
-    text = (files("gateway.dashboard") / "static" / name).read_text(encoding="utf-8")
-    return web.Response(text=text, content_type=_STATIC[name])

@@ -42,19 +42,6 @@ class JournalTails:
         """Returns all messages of this run and those before it. The start is the same at every step, so that prompts share it; after very
         many calls it is the message that the run is about.
         """
-        found = self._newest(conn, run)
-        while True:
-            own = [message.run_id for message in found].count(run.id)
-            start = max(0, len(found) - own - EARLIER)
-            asked = any(message.role is Role.USER for message in found[start : len(found) - own])
-            if len(found) < EARLIER or (own + EARLIER <= len(found) and asked) or len(found) >= MOST:
-                return found if not asked else found[start:]
-            more = _usable(store.last_messages(conn, run.session_id, 2 * len(found) + own))
-            if len(more) <= len(found):
-                return found if not asked else found[start:]
-            found = more
-
-    def _newest(self, conn: Connection, run: Run) -> list[Message]:
         session_id = run.session_id
         mark = store.journal_mark(conn, session_id)
         kept = self._kept.get(session_id)
@@ -65,7 +52,17 @@ class JournalTails:
         else:
             rows = [*kept.rows, *_usable(store.messages_after(conn, session_id, kept.rows[-1].id if kept.rows else 0))]
         self._keep(run, mark, rows, kept)
-        return rows
+        found = rows
+        while True:
+            own = [message.run_id for message in found].count(run.id)
+            start = max(0, len(found) - own - EARLIER)
+            asked = any(message.role is Role.USER for message in found[start : len(found) - own])
+            if len(found) < EARLIER or (own + EARLIER <= len(found) and asked) or len(found) >= MOST:
+                return found if not asked else found[start:]
+            more = _usable(store.last_messages(conn, run.session_id, 2 * len(found) + own))
+            if len(more) <= len(found):
+                return found if not asked else found[start:]
+            found = more
 
     def _of_parent(self, conn: Connection, session_id: str, wanted: int) -> list[Message]:
         """Returns messages of the session that this one continues."""

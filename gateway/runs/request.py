@@ -17,7 +17,7 @@ from gateway.agent.memory import recall
 from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.models.interface import JSON, Answer, ContextOverflow, ModelRequest
 from gateway.agent.profile import AgentProfile
-from gateway.agent.prompt import Built, Material
+from gateway.agent.prompt import Material
 from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
@@ -246,7 +246,9 @@ class Requests:
             model=wanted,
             wanted_output=options.max_output_tokens,
         )
-        self._note(built)
+        if self._refused is not None and built.size >= self.size:  # nothing more can be left out, so no try will fit
+            raise self._refused.for_good()
+        self.core, self.size, self._cut, self._refused = built.core, built.size, built.cut, None
         self.app.note_prompt(seen.session.ns, built.blocks)
         return replace(
             built.request,
@@ -274,19 +276,17 @@ class Requests:
         if self._most is not None:
             return ()
         if self._wants_recall(seen, profile):
-            await self._index_what_is_missing(seen.session.ns)
+            # Indexes this namespace, after an import or a start, for INDEXING_SECONDS at most. The rest is indexed behind the conversations.
+            ns = seen.session.ns
+            end = asyncio.get_running_loop().time() + INDEXING_SECONDS
+            lags = await self.app.database.read(message_index.lags, ns, by=SHOWN_ANYWAY)
+            while lags and asyncio.get_running_loop().time() < end:
+                lags = await self.app.database.write(message_index.index_some, ns=ns)
             embeddings, words = self._embeddings(profile), recall.words_of(seen.history, self._run_id)
             meaning = None if embeddings is None else await embeddings.of_query(words)
             found = await self.app.database.read(self._search, seen, only_here=not profile.remembers, meaning=meaning)
             self._recalled = (_newest_question(seen), found)
         return self._recalled[1] if self._recalled is not None and self._recalled[0] == _newest_question(seen) else ()
-
-    async def _index_what_is_missing(self, ns: str) -> None:
-        """Indexes this namespace, after an import or a start, for INDEXING_SECONDS at most. The rest is indexed behind the conversations."""
-        end = asyncio.get_running_loop().time() + INDEXING_SECONDS
-        lags = await self.app.database.read(message_index.lags, ns, by=SHOWN_ANYWAY)
-        while lags and asyncio.get_running_loop().time() < end:
-            lags = await self.app.database.write(message_index.index_some, ns=ns)
 
     def _search(
         self, conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None
@@ -326,11 +326,6 @@ class Requests:
         """Returns what searches by meaning; None where this agent is given nothing from elsewhere, or no endpoint is configured."""
         found = self.app.embeddings
         return found if profile.remembers and found.model is not None else None
-
-    def _note(self, built: Built) -> None:
-        if self._refused is not None and built.size >= self.size:  # nothing more can be left out, so no try will fit
-            raise self._refused.for_good()
-        self.core, self.size, self._cut, self._refused = built.core, built.size, built.cut, None
 
     def refused(self, error: ContextOverflow) -> None:
         """Makes the next request smaller: the endpoint counts more tokens than we estimated."""

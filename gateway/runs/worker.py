@@ -55,26 +55,23 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 beside = (self._keep_alive(), self._poll(), self.app.standstills.run())
                 extras = [group.create_task(work) for work in beside]
-                await self._take_runs(group)
+                self._taking = asyncio.current_task()
+                try:
+                    while not self._draining:
+                        run = await self._claim()
+                        task = group.create_task(self._drive(run), name=f"run {run.id}")
+                        self._active[run.id] = (run, task)
+                except asyncio.CancelledError:
+                    # `drain` cancels this task to end the wait for a claim; any other cancellation is the daemon's end.
+                    if not self._draining:
+                        raise
+                    if (task := asyncio.current_task()) is not None:
+                        task.uncancel()
                 for extra in extras:
                     extra.cancel()
         finally:
             unlisten()
             uncount()
-
-    async def _take_runs(self, group: asyncio.TaskGroup) -> None:
-        self._taking = asyncio.current_task()
-        try:
-            while not self._draining:
-                run = await self._claim()
-                task = group.create_task(self._drive(run), name=f"run {run.id}")
-                self._active[run.id] = (run, task)
-        except asyncio.CancelledError:
-            # `drain` cancels this task to end the wait for a claim; any other cancellation is the daemon's end.
-            if not self._draining:
-                raise
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
 
     async def _claim(self) -> Run:
         while True:

@@ -47,19 +47,19 @@ class Resets:
         now = self.app.clock()
         if self._last_scan.version < 0:  # the statements are compiled now, and not when many sessions are due
             await self._carry_out((), now)
-        self._forget_if_changed(now)
-        found = {session.id: session for session in [*await self._held_off_before(), *await self._new(now)]}
-        wanted = list(self._due(found.values(), now))
-        for start in range(0, len(wanted), TOGETHER):
-            await self._carry_out(wanted[start : start + TOGETHER], now)
-        await self._log_owed(now)
-
-    def _forget_if_changed(self, now: int) -> None:
-        """Makes the next tick read all sessions again: after a reload, now and then, and where the clock was set back."""
+        # Makes the next tick read all sessions again: after a reload, now and then, and where the clock was set back.
         last_scan = self._last_scan
         if last_scan.version != self.app.resets.version or not 0 <= now - last_scan.at < FULL_SCAN_MS:
             self._seen.clear()
             last_scan.version, last_scan.at = self.app.resets.version, now
+        found = {session.id: session for session in [*await self._held_off_before(), *await self._new(now)]}
+        wanted = list(self._due(found.values(), now))
+        for start in range(0, len(wanted), TOGETHER):
+            await self._carry_out(wanted[start : start + TOGETHER], now)
+        for run in await self.app.database.read(farewells.owed):
+            if run.id not in self._logged and now - run.created_at > OWED_MS:
+                self._logged.add(run.id)
+                log.info("session.farewell_owed", session_key=run.session_key, run_id=run.id)
 
     async def _held_off_before(self) -> Sequence[OpenSession]:
         held, self._held_off = list(self._held_off), {}
@@ -101,9 +101,3 @@ class Resets:
             # Whoever has written since is not due any more; what is only held off is tried again with the next tick.
             elif outcome is not ResetOutcome.CHANGED:
                 self._held_off[each.session.id] = each.session
-
-    async def _log_owed(self, now: int) -> None:
-        for run in await self.app.database.read(farewells.owed):
-            if run.id not in self._logged and now - run.created_at > OWED_MS:
-                self._logged.add(run.id)
-                log.info("session.farewell_owed", session_key=run.session_key, run_id=run.id)

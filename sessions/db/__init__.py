@@ -22,34 +22,30 @@ def open_database(home: Path, url: str = "", *, connections: int = 5) -> Databas
     while the home moves to another database.
     """
     with moves.settled(home, url) as came_to_nothing:
-        return _opened(home, url, connections, came_to_nothing)
+        listeners: list[Listener] = []
+        if url:
+            try:
+                from sessions.db import postgres
+            except ModuleNotFoundError as error:
+                from sessions.packages import install_command
 
+                raise Unusable(f"PostgreSQL needs its client library. Run: {install_command('postgres')}") from error
+            backend = postgres.Postgres(postgres.make_engine(url, connections), listeners, connections)
+            database = _migrated(backend, listeners, came_to_nothing)
+            database.read_now(lambda conn: backend.clock.sync(lambda: conn.scalar(postgres.SERVER_TIME) or 0))
+            return database
+        from sessions.db import sqlite
 
-def _opened(home: Path, url: str, connections: int, came_to_nothing: str) -> Database:
-    listeners: list[Listener] = []
-    if url:
-        try:
-            from sessions.db import postgres
-        except ModuleNotFoundError as error:
-            from sessions.packages import install_command
-
-            raise Unusable(f"PostgreSQL needs its client library. Run: {install_command('postgres')}") from error
-        backend = postgres.Postgres(postgres.make_engine(url, connections), listeners, connections)
-        database = _migrated(backend, listeners, came_to_nothing)
-        database.read_now(lambda conn: backend.clock.sync(lambda: conn.scalar(postgres.SERVER_TIME) or 0))
-        return database
-    from sessions.db import sqlite
-
-    path = home / "state.db"
-    with sqlite.locked(path.with_name("state.lock")):
-        if not path.exists():
-            moves.refuse_if_put_aside(home)
-        sqlite.prepare_file(path)
-        try:
-            keep_copy(path)
-        except sqlite3.Error as error:
-            raise sqlite.explain(error, path) from error
-        return _migrated(sqlite.Sqlite(path, listeners), listeners, came_to_nothing)
+        path = home / "state.db"
+        with sqlite.locked(path.with_name("state.lock")):
+            if not path.exists():
+                moves.refuse_if_put_aside(home)
+            sqlite.prepare_file(path)
+            try:
+                keep_copy(path)
+            except sqlite3.Error as error:
+                raise sqlite.explain(error, path) from error
+            return _migrated(sqlite.Sqlite(path, listeners), listeners, came_to_nothing)
 
 
 def open_to_read(home: Path) -> Database:

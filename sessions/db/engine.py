@@ -281,12 +281,6 @@ class GroupCommit:
                 resolve_futures(outcomes)
         self._disconnect()
 
-    def _connection(self) -> Connection:
-        """Returns the connection, which is kept until something fails."""
-        if self._kept is None:
-            self._kept = self._engine.connect()
-        return self._kept
-
     def _disconnect(self) -> None:
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -306,7 +300,10 @@ class GroupCommit:
 
     def _commit(self, batch: list[QueuedWrite[Any]]) -> tuple[list[Outcome], frozenset[Touch]]:
         """Runs the functions without savepoints, since nearly always nothing fails; if one fails, again with a savepoint for each."""
-        conn = self._connection()
+        # The connection, which is kept until something fails.
+        if self._kept is None:
+            self._kept = self._engine.connect()
+        conn = self._kept
         try:
             return self._transaction(conn, lambda: [(job, job.run(conn), None) for job in batch])
         except Exception:

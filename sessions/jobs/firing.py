@@ -81,7 +81,17 @@ def fire(
         return None
     conn.execute(_FORGET, {"job": job.id})
     if runs_now:
-        _queue(conn, job, slot, now, route=route, options=options)
+        row = InboxRow(
+            dedup_key=job.dedup_key(slot),
+            session_key=job.session_key,
+            messages=(Message(content=job.prompt),),
+            kind=InboxKind.JOB,
+            mode=InboxMode.QUEUE,
+            route=route,
+            options=options,
+        )
+        inbox.put(conn, row, now)
+        touch(conn, Topic.INBOX, job.session_key)
     else:
         missed = {"last_status": SlotStatus.MISSED, "last_error": error}
         conn.execute(update(jobs).where(jobs.c.id == job.id).values(missed))
@@ -100,20 +110,6 @@ def _take(conn: Connection, job: Job, following: int | None, *, by_hand: bool, r
         changed |= {"enabled": False, "state": JobState.COMPLETED}
     wanted = jobs.c.id == job.id, jobs.c.next_run_at == job.next_run_at, jobs.c.enabled
     return conn.execute(update(jobs).where(*wanted).values(changed)).rowcount == 1
-
-
-def _queue(conn: Connection, job: Job, slot: int, now: int, *, route: Route | None, options: CallOptions) -> None:
-    row = InboxRow(
-        dedup_key=job.dedup_key(slot),
-        session_key=job.session_key,
-        messages=(Message(content=job.prompt),),
-        kind=InboxKind.JOB,
-        mode=InboxMode.QUEUE,
-        route=route,
-        options=options,
-    )
-    inbox.put(conn, row, now)
-    touch(conn, Topic.INBOX, job.session_key)
 
 
 def bring_forward(conn: Connection, job: Job, following: int) -> bool:

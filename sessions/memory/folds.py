@@ -196,7 +196,17 @@ def material(conn: Connection, session_id: str, *, keep: int, most: int) -> Fold
     own = func.coalesce(messages.c.run_id, "").not_in(_FAREWELL)
     rows = conn.execute(select(messages).where(*mine, own).order_by(messages.c.id)).mappings()
     said = [Message.from_row(row) for row in rows]
-    taken = _oldest(said, keep, most)
+    left = sum(map(cost, said))
+    taken: list[Message] = []
+    used = 0
+    for message in said:
+        size = min(cost(message), most)
+        # The first one is always taken: a message larger than `most` would hold up all after it.
+        if left <= keep or (taken and used + size > most):
+            break
+        taken.append(message)
+        used += size
+        left -= cost(message)
     if not taken and said:
         return None
     # With all that was said the mark also passes what was left out, which nobody has to read again.
@@ -211,21 +221,6 @@ def material(conn: Connection, session_id: str, *, keep: int, most: int) -> Fold
         messages=taken,
         candidates=_candidates(conn, session.ns, taken),
     )
-
-
-def _oldest(said: Sequence[Message], keep: int, most: int) -> list[Message]:
-    left = sum(map(cost, said))
-    taken: list[Message] = []
-    used = 0
-    for message in said:
-        size = min(cost(message), most)
-        # The first one is always taken: a message larger than `most` would hold up all after it.
-        if left <= keep or (taken and used + size > most):
-            break
-        taken.append(message)
-        used += size
-        left -= cost(message)
-    return taken
 
 
 def cost(message: Message) -> int:
@@ -287,7 +282,9 @@ def commit(
         _take_in(conn, folded, each, max((said_at.get(number, now) for number in each.src), default=now))
         for each in wanted
     )
-    _mark(conn, folded)
+    values = {"session_id": folded.session.id, "ns": folded.session.ns}
+    insert_or_ignore(conn, folds, values)
+    conn.execute(update(folds).where(folds.c.session_id == folded.session.id).values(folded_to=folded.up_to))
     kept = current.digest if digest is None else gone.without(digest)
     changed(conn, ns, revises=True, digest=kept or None, fails=0, retry_at=0)
     return new
@@ -327,12 +324,6 @@ def _is_open(conn: Connection, ns: str, number: int | None) -> bool:
         return number is not None and get_open(conn, ns, number).id == number
     except NotFound:
         return False
-
-
-def _mark(conn: Connection, folded: FoldMaterial) -> None:
-    values = {"session_id": folded.session.id, "ns": folded.session.ns}
-    insert_or_ignore(conn, folds, values)
-    conn.execute(update(folds).where(folds.c.session_id == folded.session.id).values(folded_to=folded.up_to))
 
 
 def put_off(conn: Connection, ns: str, until: int, *, failed: bool) -> int:

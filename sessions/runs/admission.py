@@ -86,7 +86,14 @@ def accept(
     starts = ids.new_id("run") if current is None and new.mode is InboxMode.TAKE_IN else None
     row_id = inbox.put(conn, new, now, run_id=starts)
     if row_id is None:
-        return _repeated(conn, new.dedup_key)
+        row = inbox.by_dedup_key(conn, new.dedup_key)
+        if row is None:
+            return Accepted(fresh=False, run_id=None)
+        run_id = row.run_id
+        if run_id is None and row.mode is InboxMode.TAKE_IN:  # it is on its way into the run that is active
+            run_id = getattr(active(conn, row.session_key), "id", None)
+        status = get(conn, run_id).status if run_id else None
+        return Accepted(fresh=False, run_id=run_id, status=status, fingerprint=row.fingerprint)
     touch(conn, Topic.INBOX, new.session_key)
     if new.who:
         spending.add(conn, iso(now)[:10], new.who, messages=1)
@@ -107,17 +114,6 @@ def accept(
     options = opening.options.over(new.options)
     begun = start(conn, session, opening, new.route, options, now, run_id=starts, who=new.who)
     return Accepted(fresh=True, run_id=begun.id, status=begun.status)
-
-
-def _repeated(conn: Connection, dedup_key: str) -> Accepted:
-    row = inbox.by_dedup_key(conn, dedup_key)
-    if row is None:
-        return Accepted(fresh=False, run_id=None)
-    run_id = row.run_id
-    if run_id is None and row.mode is InboxMode.TAKE_IN:  # it is on its way into the run that is active
-        run_id = getattr(active(conn, row.session_key), "id", None)
-    status = get(conn, run_id).status if run_id else None
-    return Accepted(fresh=False, run_id=run_id, status=status, fingerprint=row.fingerprint)
 
 
 _START = insert(runs).returning(runs)

@@ -84,7 +84,11 @@ def park(
     events.emit(conn, run, "steering_request", data, now)
     emit_status(conn, run, RunStatus.WAITING, now)
     touch(conn, Topic.RUN, run.id)
-    _answer_with_queued(conn, run, now)
+    # Takes the next queued call as the answer; it would wait for ever otherwise. It was sent before the question, so it approves nothing.
+    waiting = inbox.unread(conn, run.session_key)
+    row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
+    if row is not None and row.mode is InboxMode.QUEUE and people.same_place(conn, run.route, row.route):
+        answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now, approved=False)
     return True
 
 
@@ -136,14 +140,6 @@ def answer_with_row(
     else:
         inbox.close(conn, row_id, InboxOutcome.ANSWERED, run.id, ask=ask_id)
     record_touch(conn, RunStarted.by(dedup_key, run.id, ask_id=ask_id))
-
-
-def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
-    """Takes the next queued call as the answer; it would wait for ever otherwise. It was sent before the question, so it approves nothing."""
-    waiting = inbox.unread(conn, run.session_key)
-    row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
-    if row is not None and row.mode is InboxMode.QUEUE and people.same_place(conn, run.route, row.route):
-        answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now, approved=False)
 
 
 def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:

@@ -121,43 +121,39 @@ def parse_schedule(text: str, timezone: str, now: int) -> Schedule:
     if _SECONDS.fullmatch(text):
         raise Invalid(f"{text!r} is too often: the shortest interval is one minute, every 1m.")
     if (span := _SPAN.fullmatch(text)) is not None:
-        return _span(text, span, now)
+        minutes = int(span[2]) * _MINUTES[span[3][0].lower()]
+        if not 1 <= minutes <= _MOST_MINUTES:
+            raise Invalid(f"{text!r} is no interval. Allowed: from 1m to 366d.")
+        if span[1]:
+            return Schedule(kind=ScheduleKind.INTERVAL, minutes=minutes)
+        return Schedule(kind=ScheduleKind.ONCE, run_at=now + minutes * 60_000)
     if re.match(r"\d{4}-\d\d-\d\d", text):
-        return _moment(text, timezone, now)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise Invalid(f"{text!r} is no time. {_HOW}") from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=ZoneInfo(timezone))
+        run_at = int(moment.timestamp() * 1000)
+        if run_at > LAST_MS:
+            raise Invalid(f"{text!r} is too far away. Write a time before the year 9999 ends.")
+        if run_at <= now:
+            raise Invalid(f"{text!r} is past. Write a time that is still to come.")
+        return Schedule(kind=ScheduleKind.ONCE, run_at=run_at)
     if len(text.split()) < 5 and not re.search(r"[*/,]", text):
         raise Invalid(f"{text!r} is no schedule. {_HOW}")
     return Schedule(kind=ScheduleKind.CRON, expr=normalized(text))
-
-
-def _span(text: str, span: re.Match[str], now: int) -> Schedule:
-    minutes = int(span[2]) * _MINUTES[span[3][0].lower()]
-    if not 1 <= minutes <= _MOST_MINUTES:
-        raise Invalid(f"{text!r} is no interval. Allowed: from 1m to 366d.")
-    if span[1]:
-        return Schedule(kind=ScheduleKind.INTERVAL, minutes=minutes)
-    return Schedule(kind=ScheduleKind.ONCE, run_at=now + minutes * 60_000)
-
-
-def _moment(text: str, timezone: str, now: int) -> Schedule:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise Invalid(f"{text!r} is no time. {_HOW}") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=ZoneInfo(timezone))
-    run_at = int(moment.timestamp() * 1000)
-    if run_at > LAST_MS:
-        raise Invalid(f"{text!r} is too far away. Write a time before the year 9999 ends.")
-    if run_at <= now:
-        raise Invalid(f"{text!r} is past. Write a time that is still to come.")
-    return Schedule(kind=ScheduleKind.ONCE, run_at=run_at)
 
 
 def display(schedule: Schedule, timezone: str) -> str:
     """In words for people, without its time zone."""
     match schedule.kind:
         case ScheduleKind.CRON:
-            return _describe_cron(schedule.expr)
+            from cron_descriptor import Options, get_description
+
+            options = Options()
+            options.use_24hour_time_format = True
+            return get_description(schedule.expr, options)
         case ScheduleKind.INTERVAL:
             for name, minutes in (("week", 10_080), ("day", 1_440), ("hour", 60), ("minute", 1)):
                 if schedule.minutes % minutes == 0:
@@ -167,11 +163,3 @@ def display(schedule: Schedule, timezone: str) -> str:
         case ScheduleKind.ONCE:
             moment = as_time(schedule.run_at, ZoneInfo(timezone))
             return f"Once, on {moment:%Y-%m-%d} at {moment:%H:%M}"
-
-
-def _describe_cron(expr: str) -> str:
-    from cron_descriptor import Options, get_description
-
-    options = Options()
-    options.use_24hour_time_format = True
-    return get_description(expr, options)

@@ -122,7 +122,17 @@ def _said(conn: Connection, query: Select[*tuple[Any, ...]], **parameters: objec
 def _index_session(conn: Connection, behind: _Behind, limit: int) -> int:
     token = namespace_token(behind.ns)
     known = _said(conn, _LAST_KNOWN, session=behind.id, up_to=behind.indexed_to)[::-1]
-    fresh, cost = _fresh(conn, behind, limit)
+    # The next rows to index, and their cost: one for each, more for a long one.
+    values = {"session": behind.id, "above": behind.indexed_to, "up_to": behind.settled_to, "limit": limit}
+    fresh: list[_Said] = []
+    cost = 0
+    with conn.execute(_FRESH, values) as rows:
+        for row in rows:
+            fresh.append(_Said(*row))
+            cost += 1 + min(len(fresh[-1].content), _CLIP) // _LONG
+            if cost >= limit:
+                break
+    cost = max(cost, 1)
     entries = _entries([*known, *fresh], token)
     new = entries[len(known) :]
     if known and fresh:  # the last known one has got a successor
@@ -134,20 +144,6 @@ def _index_session(conn: Connection, behind: _Behind, limit: int) -> int:
     reached = fresh[-1].id if fresh and cost >= limit else behind.settled_to
     conn.execute(_REACHED, {"session": behind.id, "reached": reached})
     return cost
-
-
-def _fresh(conn: Connection, behind: _Behind, limit: int) -> tuple[list[_Said], int]:
-    """Returns the next rows to index, and their cost: one for each, more for a long one."""
-    values = {"session": behind.id, "above": behind.indexed_to, "up_to": behind.settled_to, "limit": limit}
-    fresh: list[_Said] = []
-    cost = 0
-    with conn.execute(_FRESH, values) as rows:
-        for row in rows:
-            fresh.append(_Said(*row))
-            cost += 1 + min(len(fresh[-1].content), _CLIP) // _LONG
-            if cost >= limit:
-                break
-    return fresh, max(cost, 1)
 
 
 def _entries(rows: Sequence[_Said], ns: str) -> list[Entry]:

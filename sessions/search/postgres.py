@@ -76,7 +76,9 @@ def find(
     if cut_off is not None:
         conditions.append("m.id < :cut_off")
     if not terms:
-        return _newest(conn, conditions, parameters)
+        # Hits of a query of prefixes alone, newest first: prefixes are not ranked.
+        sql = f"SELECT m.id FROM {_FROM} WHERE {' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit"  # noqa: S608  # our own words
+        return list(conn.scalars(text(sql), parameters))
     lookup, most = _PostgresLookup(conn, ns), None if conditions else limit
     found = ranked(lookup, terms, scope, most, literal=query.literal, recall=recall)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
@@ -107,12 +109,6 @@ def _allowed(conn: Connection, found: list[int], conditions: list[str], paramete
         f" WHERE {' AND '.join(conditions)} ORDER BY hit.place"
     )
     return list(conn.scalars(text(sql), {**parameters, "found": found}))
-
-
-def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:
-    """Returns hits of a query of prefixes alone, newest first: prefixes are not ranked."""
-    sql = f"SELECT m.id FROM {_FROM} WHERE {' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit"  # noqa: S608  # our own words
-    return list(conn.scalars(text(sql), parameters))
 
 
 _Part = tuple[str, tuple[object, ...]]

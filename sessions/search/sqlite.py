@@ -143,7 +143,10 @@ def find(
     if cut_off is not None:
         conditions.append("m.id < :cut_off")
     if not terms:
-        return _newest(conn, conditions, parameters)
+        # Hits of a query of prefixes alone, newest first: prefixes are not ranked.
+        where = " AND ".join(conditions)
+        sql = f"SELECT m.id FROM messages m JOIN sessions s ON s.id = m.session_id WHERE {where} ORDER BY m.id DESC LIMIT :limit"  # noqa: S608
+        return list(conn.scalars(text(sql), parameters))
     lookup, most = _SqliteLookup(conn, scope.ns), None if conditions else limit
     found = ranked(lookup, terms, scope, most, literal=query.literal, recall=recall)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
@@ -283,13 +286,6 @@ class _SqliteLookup:
 
 def _together(of: Sequence[str], start: str) -> str:
     return f'"{start}{of[0]}"' if len(of) == 1 else " AND ".join([f'"{start}{word}"' for word in of])
-
-
-def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:
-    """Returns hits of a query of prefixes alone, newest first: prefixes are not ranked."""
-    where = " AND ".join(conditions)
-    sql = f"SELECT m.id FROM messages m JOIN sessions s ON s.id = m.session_id WHERE {where} ORDER BY m.id DESC LIMIT :limit"  # noqa: S608
-    return list(conn.scalars(text(sql), parameters))
 
 
 def _quoted(term: Term) -> str:

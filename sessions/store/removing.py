@@ -65,7 +65,10 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
         select(func.max(messages.c.id)).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
     )
     if question is None:
-        parent = _continued(conn, session_id)
+        # The session of which this one is the continuation.
+        parent = get(conn, session_id).parent_session_id
+        long = select(sessions.c.id).where(sessions.c.id == parent, sessions.c.end_reason == EndReason.COMPRESSED)
+        parent = None if parent is None else conn.scalar(long)
         gone = None if parent is None else take_back(conn, parent, keep_question=keep_question)
         if gone is not None:
             count_rewrite(conn, session_id)  # who reads it reads the end of its parent too
@@ -78,13 +81,6 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
     recount(conn, session_id)
     touch(conn, Topic.REWRITTEN, session_id)
     return gone
-
-
-def _continued(conn: Connection, session_id: str) -> str | None:
-    """The session of which this one is the continuation."""
-    parent = get(conn, session_id).parent_session_id
-    long = select(sessions.c.id).where(sessions.c.id == parent, sessions.c.end_reason == EndReason.COMPRESSED)
-    return None if parent is None else conn.scalar(long)
 
 
 def recount(conn: Connection, session_id: str) -> None:

@@ -206,7 +206,12 @@ class OpenAIModel:
                 if builder.is_full:
                     break
         if builder.is_full:
-            return self._cut(body, request, builder, text_calls, shown)
+            # What has come until the limit, with a line that says so. Calls in it are not executed, as after any answer that was cut off.
+            log.warning("model.answer_cut", model=body["model"], limit=self.settings.answer_bytes)
+            note = say("limits.answer_cut", limit=f"{self.settings.answer_bytes:,}")
+            shown.show(text_calls.feed(builder.visible.finish() + f"\n\n{note}") + text_calls.finish(is_text=True))
+            builder.finish_reason = "length"
+            return self._answer(body, request, builder, text_calls)
         if not builder.started:
             raise self._endpoint.not_an_answer()
         # OpenRouter ends an answer that its provider broke off with the finish reason `error`.
@@ -230,18 +235,6 @@ class OpenAIModel:
         # The failure may have been seen by another process or before a restart; here it is noted as if it had just ended.
         start.failed()
         start.answered()
-
-    def _cut(
-        self, body: JSON, request: ModelRequest, builder: AnswerBuilder, text_calls: TextToolCallFilter, shown: _Shown
-    ) -> Answer:
-        """Returns what has come until the limit, with a line that says so. Calls in it are not executed, as after any answer that was cut
-        off.
-        """
-        log.warning("model.answer_cut", model=body["model"], limit=self.settings.answer_bytes)
-        note = say("limits.answer_cut", limit=f"{self.settings.answer_bytes:,}")
-        shown.show(text_calls.feed(builder.visible.finish() + f"\n\n{note}") + text_calls.finish(is_text=True))
-        builder.finish_reason = "length"
-        return self._answer(body, request, builder, text_calls)
 
     def _read(self, builder: AnswerBuilder, chunk: JSON) -> str:
         try:

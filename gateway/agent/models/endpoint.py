@@ -266,10 +266,6 @@ def ask_ollama(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, timeout: flo
         return None  # nothing listens there, or something else does
     finally:
         connection.close()
-    return _first_that_talks(answer)
-
-
-def _first_that_talks(answer: Any) -> str | None:
     models: Any = cast(dict[str, Any], answer).get("models") if isinstance(answer, dict) else None
     entries = cast(list[Any], models) if isinstance(models, list) else []
     names = [str(cast(dict[str, Any], entry).get("name", "")) for entry in entries if isinstance(entry, dict)]

@@ -87,7 +87,15 @@ def _call(item: Any, offered: Offered) -> JSON | None:
     for key in _NAMES:
         if isinstance(name := fields.get(key), str) and name in offered:
             return _named_call(name, {field: value for field, value in fields.items() if field != key}, offered[name])
-    return _nameless_call(fields, offered)
+    # The call of an object of arguments alone, when only one tool takes them.
+    fitting = [
+        name
+        for name, function in offered.items()
+        if _has_known_action(fields, function)
+        and fields.keys() <= _properties(function)
+        and _required(function) <= fields.keys()
+    ]
+    return _new_call(fitting[0], fields) if len(fitting) == 1 else None
 
 
 def _named_call(name: str, fields: JSON, function: JSON) -> JSON | None:
@@ -97,18 +105,6 @@ def _named_call(name: str, fields: JSON, function: JSON) -> JSON | None:
             return _new_call(name, arguments)
     flat = {field: value for field, value in fields.items() if field not in {"type", "id"}}
     return _new_call(name, flat) if flat.keys() <= _properties(function) else None
-
-
-def _nameless_call(fields: JSON, offered: Offered) -> JSON | None:
-    """Returns the call of an object of arguments alone, when only one tool takes them."""
-    fitting = [
-        name
-        for name, function in offered.items()
-        if _has_known_action(fields, function)
-        and fields.keys() <= _properties(function)
-        and _required(function) <= fields.keys()
-    ]
-    return _new_call(fitting[0], fields) if len(fitting) == 1 else None
 
 
 def _has_known_action(fields: JSON, function: JSON) -> bool:
@@ -213,20 +209,20 @@ class TextToolCallFilter:
     def finish(self, *, is_text: bool = False) -> str:
         """Decides about what was held back, and returns it when it is text. `is_text`: there is no call in this answer."""
         if not is_text and self._may_come:
-            self._decide(self._held.strip())
+            text = self._held.strip()
+            self.calls = self._calls_in(text)
+            bare = None if self.calls else bare_tool_calls.read(text, self._offered)
+            if bare is not None and bare[1]:
+                self.calls = [_new_call(*bare)]
+            is_nothing = not self.text.strip() and _REMAINS.fullmatch(text) is not None
+            self.is_broken = not self.calls and (bare is not None or is_nothing or self._begins_with_call(text))
         if self.calls or self.is_broken:
             return ""
         if not is_text and self._offered:
-            self._held = self._without_remains()
+            # What is held without empty tags at its start, and without brackets at its end that close nothing.
+            held = _REMAINS_OF_TAGS.sub("", self._held)
+            self._held = held if {"{", "["} & {*self.text, *held} else _STRAY.sub("", held)
         return self._show(len(self._held))
-
-    def _decide(self, text: str) -> None:
-        self.calls = self._calls_in(text)
-        bare = None if self.calls else bare_tool_calls.read(text, self._offered)
-        if bare is not None and bare[1]:
-            self.calls = [_new_call(*bare)]
-        is_nothing = not self.text.strip() and _REMAINS.fullmatch(text) is not None
-        self.is_broken = not self.calls and (bare is not None or is_nothing or self._begins_with_call(text))
 
     def _begins_with_call(self, text: str) -> bool:
         """Returns whether a call is followed by something else: whatever it is, it is not for people."""
@@ -239,11 +235,6 @@ class TextToolCallFilter:
         return bool(end and calls_in(text[:end], self._offered)) or (
             not end and broken_call(text, self._offered) is not None
         )
-
-    def _without_remains(self) -> str:
-        """Returns what is held without empty tags at its start, and without brackets at its end that close nothing."""
-        held = _REMAINS_OF_TAGS.sub("", self._held)
-        return held if {"{", "["} & {*self.text, *held} else _STRAY.sub("", held)
 
     def _end_of_text(self) -> int:
         """Returns how much of what is held can be shown: a bracket at the end may be left over from a call."""

@@ -42,7 +42,22 @@ class Transcriber:
         while True:
             started = self._retry_policy.clock()
             try:
-                text = await self._call(audio, name, language)
+                client, model = await self._endpoint.client(), self.settings.transcription
+                async with self._endpoint.translating_errors(model):
+                    spoken = {"language": language} if language else {}
+                    files = {"file": (name, audio)}
+                    answer = await client.post(
+                        "/audio/transcriptions",
+                        cast_to=object,
+                        body={"model": model, **spoken},
+                        files=files,
+                        # else the library sends the fields as JSON
+                        options={"headers": {"Content-Type": "multipart/form-data"}},
+                    )
+                text = cast(JSON, answer).get("text") if isinstance(answer, dict) else None
+                if not isinstance(text, str):
+                    raise self._endpoint.not_an_answer()
+                text = text.strip()
             except CallFailed as failure:
                 self._observe(self.settings.transcription, failure.outcome, self._retry_policy.clock() - started, None)
                 may_pass = failure.kind is RefusalKind.AGAIN
@@ -55,22 +70,3 @@ class Transcriber:
                     self.settings.transcription, CallOutcome.ANSWERED, self._retry_policy.clock() - started, None
                 )
                 return text
-
-    async def _call(self, audio: bytes, name: str, language: str | None) -> str:
-        client, model = await self._endpoint.client(), self.settings.transcription
-        async with self._endpoint.translating_errors(model):
-            spoken = {"language": language} if language else {}
-            files = {"file": (name, audio)}
-            answer = await client.post(
-                "/audio/transcriptions",
-                cast_to=object,
-                body={"model": model, **spoken},
-                files=files,
-                options={
-                    "headers": {"Content-Type": "multipart/form-data"}
-                },  # else the library sends the fields as JSON
-            )
-        text = cast(JSON, answer).get("text") if isinstance(answer, dict) else None
-        if not isinstance(text, str):
-            raise self._endpoint.not_an_answer()
-        return text.strip()

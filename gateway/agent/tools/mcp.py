@@ -202,7 +202,11 @@ class McpServer:
                 why = str(error)
             self.why = redact(why)[:300] or "it ended"
             was_up = self.up.is_set()
-            self._down(undone=len(self._open) == 1 and self.why == "it cannot be reached")
+            self.up.clear()
+            undone = len(self._open) == 1 and self.why == "it cannot be reached"
+            for answer in self._open.values():
+                if not answer.done():
+                    answer.set_result({"undone": True} if undone else {})
             failures = 0 if loop.time() - began > _STEADY_SECONDS else failures
             pause = min(_LONGEST_PAUSE, self._servers.first_pause * 2**failures)
             failures += 1
@@ -214,12 +218,6 @@ class McpServer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wanted.wait()
-
-    def _down(self, *, undone: bool) -> None:
-        self.up.clear()
-        for answer in self._open.values():
-            if not answer.done():
-                answer.set_result({"undone": True} if undone else {})
 
     async def _connect(self) -> str:
         """Starts the process that speaks with the server, and listens to it until it ends. Returns why."""
@@ -271,7 +269,18 @@ class McpServer:
             return "what it sent cannot be read"
         finally:
             self.up.clear()
-            await _end(client)
+            # Ends the client, which ends the server. One that hangs is killed with all below it.
+            if client.stdin is not None:
+                client.stdin.close()
+            try:
+                async with asyncio.timeout(_END_SECONDS):
+                    # Its output is read on, else it could not end.
+                    while client.stdout is not None and await client.stdout.read(65_536):
+                        pass
+                    await client.wait()
+            except (TimeoutError, ValueError):
+                await asyncio.to_thread(kill_with_descendants, client.pid)
+                await client.wait()
 
     def _listed(self, listed: Mapping[str, Any]) -> None:
         self.offers = listed["tools"]
@@ -285,21 +294,6 @@ class McpServer:
             log.warning("mcp.tools_left_out", server=self.name, how_to_mend=how, **left)
         self.up.set()
         self.settled.set()
-
-
-async def _end(client: asyncio.subprocess.Process) -> None:
-    """Ends the client, which ends the server. One that hangs is killed with all below it."""
-    if client.stdin is not None:
-        client.stdin.close()
-    try:
-        async with asyncio.timeout(_END_SECONDS):
-            # Its output is read on, else it could not end.
-            while client.stdout is not None and await client.stdout.read(65_536):
-                pass
-            await client.wait()
-    except (TimeoutError, ValueError):
-        await asyncio.to_thread(kill_with_descendants, client.pid)
-        await client.wait()
 
 
 class McpServers:

@@ -186,7 +186,12 @@ class Supervisor:
             if self._printed in ready:
                 self._read_some()
             if sys.stdin.fileno() in ready:
-                reason = self._handle_request()
+                # Answers a request of the gateway. Returns why the command has to end now; empty: it goes on.
+                received = os.read(sys.stdin.fileno(), 4_096)
+                *lines, self._requests = (self._requests + received).split(b"\n")
+                if b"poll" in lines:
+                    _say({"output": self._output.text()})
+                reason = "gateway" if not received else "ended" if b"end" in lines else ""
             reason = reason or self._broken_limit()
         if reason:
             end_all(self._command, grace=GRACE_SECONDS if reason == "ended" else 0)
@@ -200,14 +205,6 @@ class Supervisor:
         self._output.add(piece)
         if self._output.size > self._settings["output_bytes"]:
             time.sleep(0.0005)  # nobody reads it: the command may wait
-
-    def _handle_request(self) -> str:
-        """Answers a request of the gateway. Returns why the command has to end now; empty: it goes on."""
-        received = os.read(sys.stdin.fileno(), 4_096)
-        *lines, self._requests = (self._requests + received).split(b"\n")
-        if b"poll" in lines:
-            _say({"output": self._output.text()})
-        return "gateway" if not received else "ended" if b"end" in lines else ""
 
     def _broken_limit(self) -> str:
         """Looks now and then. Returns which limit is broken; empty: none."""

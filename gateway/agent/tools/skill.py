@@ -44,7 +44,15 @@ def _act(folder: Path, ns: str, arguments: SkillArguments) -> str:
     readable = file.is_file() and _whose(file.parent) in {None, ns}
     match arguments.action:
         case "save":
-            return _save(folder, own, ns, name, arguments.content)
+            if not (arguments.content or "").strip():
+                raise ToolError("save needs content")
+            if not own.exists() and len(listing(folder, ns)) >= MAX_SKILLS:
+                raise ToolError(f"there are {MAX_SKILLS} skills already; delete one first")
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The owner first: a skill without one is for all namespaces, and a crash may come between the two.
+            _write(own / _OWNER, ns)
+            _write(own / _FILE, (arguments.content or "").strip() + "\n")
+            return f"Saved the skill {name}."
         case "view" if readable:
             return file.read_text(encoding="utf-8", errors="replace")
         case "delete" if readable and _whose(file.parent) == ns:
@@ -70,18 +78,6 @@ def _whose(skill: Path) -> str | None:
         return (skill / _OWNER).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-
-
-def _save(folder: Path, own: Path, ns: str, name: str, content: str | None) -> str:
-    if not (content or "").strip():
-        raise ToolError("save needs content")
-    if not own.exists() and len(listing(folder, ns)) >= MAX_SKILLS:
-        raise ToolError(f"there are {MAX_SKILLS} skills already; delete one first")
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The owner first: a skill without one is for all namespaces, and a crash may come between the two.
-    _write(own / _OWNER, ns)
-    _write(own / _FILE, (content or "").strip() + "\n")
-    return f"Saved the skill {name}."
 
 
 def _write(file: Path, text: str) -> None:

@@ -162,7 +162,9 @@ async def read_body(request: web.Request, rules: BodyRules) -> AsyncGenerator[Bo
                     await rules.rate.wait(len(piece))
             yield body
     except TimeoutError:
-        raise _too_much() from None
+        raise unavailable(
+            "Too many large bodies arrive at once. Send fewer at a time.", code="too_much_at_once", after=2
+        ) from None
     finally:
         body.close()
         if is_large:
@@ -173,10 +175,6 @@ async def _wait_for_place(rules: BodyRules, place: AsyncExitStack) -> None:
     """Takes a place that is given back when `place` closes. Raises TimeoutError when none becomes free in time."""
     async with asyncio.timeout(_PATIENCE * rules.seconds):
         await place.enter_async_context(rules.places.acquire(rules.caller))
-
-
-def _too_much() -> ApiError:
-    return unavailable("Too many large bodies arrive at once. Send fewer at a time.", code="too_much_at_once", after=2)
 
 
 async def _pieces(request: web.Request, rules: BodyRules) -> AsyncIterator[bytes]:

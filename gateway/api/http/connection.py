@@ -250,18 +250,14 @@ class Connection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         if isinstance(resp, web.HTTPException):  # raised by aiohttp, before the middleware
-            resp = self._refusal(resp)
+            answer = invalid("This request cannot be answered. Check its headers.").response()
+            log.debug("request.refused_early", status=resp.status)
+            answer.headers.update(common_headers())
+            resp = answer
         finished = await super().finish_response(request, resp, start_time)
         if not self._has_key:
             self._close_after(self._idle.without_key)  # aiohttp's own timer has the longer time of callers with a key
         return finished
-
-    @staticmethod
-    def _refusal(found: web.HTTPException) -> web.StreamResponse:
-        answer = invalid("This request cannot be answered. Check its headers.").response()
-        log.debug("request.refused_early", status=found.status)
-        answer.headers.update(common_headers())
-        return answer
 
     def _close_after(self, seconds: float) -> None:
         self._cancel_close()

@@ -122,7 +122,8 @@ def require_bounded(sent: bytes) -> None:
         is_strange = is_strange or _STRANGE.search(searched) is not None
         before = searched[-_LONGEST:]
     if is_strange:
-        _require_finite(sent)
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(sent, parse_constant=_no_number, parse_float=_finite)
 
 
 def _outside_of_strings(sent: bytes) -> Iterator[bytes]:
@@ -134,11 +135,6 @@ def _outside_of_strings(sent: bytes) -> Iterator[bytes]:
         parts = piece.replace(rb"\"", b"").split(b'"')
         yield b"".join(parts[is_inside::2])
         is_inside ^= len(parts) % 2 == 0  # an even number of parts means an odd number of quotes
-
-
-def _require_finite(sent: bytes) -> None:
-    with contextlib.suppress(ValueError, RecursionError):
-        json.loads(sent, parse_constant=_no_number, parse_float=_finite)
 
 
 def _finite(text: str) -> float:

@@ -1,6 +1,6 @@
 """`/v1/chat/completions` and `/v1/models`."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
 
@@ -125,7 +125,17 @@ async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web
     question = _question(call.body, wanted_model(call, call.body.model))
     async with exchange(call, question) as (under_way, headers):
         if call.body.stream:
-            return await _stream(call, under_way, headers)
+            stream = EventStream(call.request, call.require_access, headers)
+            try:
+                await _write(call, under_way, stream)
+                await stream.end()
+            except ApiError as error:
+                if not stream.started:
+                    raise
+                await stream.fail(as_data(error.body()))
+            except ConnectionError:
+                pass  # the reader has gone; the run of a session goes on
+            return stream.response
         outcome = await under_way.outcome()
         return EndpointAnswer(
             body=_complete_answer(call, under_way, outcome),
@@ -227,22 +237,6 @@ def _usage(outcome: ExchangeOutcome) -> UsageSchema:
         total_tokens=outcome.input_tokens + outcome.output_tokens,
         prompt_tokens_details={"cached_tokens": outcome.cached_tokens},
     )
-
-
-async def _stream(
-    call: ApiCall[ChatRequest, NoFields], under_way: Exchange, headers: Mapping[str, str]
-) -> web.StreamResponse:
-    stream = EventStream(call.request, call.require_access, headers)
-    try:
-        await _write(call, under_way, stream)
-        await stream.end()
-    except ApiError as error:
-        if not stream.started:
-            raise
-        await stream.fail(as_data(error.body()))
-    except ConnectionError:
-        pass  # the reader has gone; the run of a session goes on
-    return stream.response
 
 
 async def _write(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, stream: EventStream) -> None:

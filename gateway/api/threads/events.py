@@ -148,26 +148,23 @@ class _Channel:
             await self._work.wait()
             self._work.clear()
             try:
-                await self._catch_up()
+                early, self._tokens = self._tokens, []
+                self._reading = True
+                while self._behind:
+                    self._behind = False
+                    found = await self._database.read(events.after, self._deployment, self.last_id, limit=_PAGE)
+                    self._behind = self._behind or len(found) == _PAGE
+                    await self._send_events(found, early)
+                    early, self._tokens = early + self._tokens, []
+                self._reading = False
+                await self._send_tokens(early)
+                late, self._late = self._late, []
+                await self._send_tokens(late)
             except Exception as error:  # noqa: BLE001  # a database that is away for a while must not end the stream
                 log.warning("events.not_read", deployment=self._deployment, error=str(error))
                 self._behind = True  # what this read would have found; there may be no further commit that says so
                 await asyncio.sleep(RETRY_SECONDS)
                 self._work.set()
-
-    async def _catch_up(self) -> None:
-        early, self._tokens = self._tokens, []
-        self._reading = True
-        while self._behind:
-            self._behind = False
-            found = await self._database.read(events.after, self._deployment, self.last_id, limit=_PAGE)
-            self._behind = self._behind or len(found) == _PAGE
-            await self._send_events(found, early)
-            early, self._tokens = early + self._tokens, []
-        self._reading = False
-        await self._send_tokens(early)
-        late, self._late = self._late, []
-        await self._send_tokens(late)
 
     async def _send_events(self, found: list[Event], early: list[_Token]) -> None:
         """Sends the text of an answer before the event that ends it. That event may be in `found` before the listener was told of its commit."""
@@ -260,7 +257,14 @@ class EventHub:
     @asynccontextmanager
     async def follow(self, deployment: str, reader: EventReader) -> AsyncGenerator[int]:
         """Gives the reader all events from now on. Yields the id of the last event before; earlier ones it has to read itself."""
-        channel = await self._channel(deployment)
+        if deployment not in self._channels:
+            last = await self._database.read(events.last_id, deployment)
+            # Asked again: another reader may have opened it during that read.
+            if deployment not in self._channels:
+                channel = self._channels[deployment] = _Channel(self._database, deployment, last)
+                wanted = ((Topic.EVENTS, deployment), (Topic.LOOK, ""))
+                self._stops[deployment] = [self._changes.on(topic, name, channel.touched) for topic, name in wanted]
+        channel = self._channels[deployment]
         # No await between the two: an event in between would be neither given nor below the yielded id.
         channel.readers.add(reader)
         try:
@@ -272,16 +276,6 @@ class EventHub:
                 for stop in self._stops.pop(deployment):
                     stop()
                 channel.task.cancel()
-
-    async def _channel(self, deployment: str) -> _Channel:
-        if deployment not in self._channels:
-            last = await self._database.read(events.last_id, deployment)
-            # Asked again: another reader may have opened it during that read.
-            if deployment not in self._channels:
-                channel = self._channels[deployment] = _Channel(self._database, deployment, last)
-                wanted = ((Topic.EVENTS, deployment), (Topic.LOOK, ""))
-                self._stops[deployment] = [self._changes.on(topic, name, channel.touched) for topic, name in wanted]
-        return self._channels[deployment]
 
     async def missed(
         self, deployment: str, after: int, up_to: int, *, run_id: str | None, thread_id: str | None

@@ -12,7 +12,6 @@ from gateway.api.http.callers import CallerKey, Scope
 from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, mark, run_once
-from gateway.api.http.server_state import ServerState
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
 from gateway.api.http.uploads import Upload, uploaded_files
 from gateway.api.threads.deployments import deployment_of
@@ -82,22 +81,18 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
     if accepted.fresh:
         app.metrics.message("thread", "in")
         if not accepted.joined:
-            _time_reply(call.server, accepted.run_id)
+            # Measures the time until the run ends or asks: waiting for a human is not the gateway's time.
+            metrics, clock, began = call.server.app.metrics, call.server.clock, call.server.clock()
+
+            def replied(_: Touch) -> None:
+                stop()
+                metrics.message("thread", "out")
+                metrics.replied("thread", clock() - began)
+
+            stop = call.server.changes.on(Topic.RUN, accepted.run_id, replied)
     return EndpointAnswer(
         status=202, body=AcceptedMessage(run_id=accepted.run_id, thread_id=thread_id, status=accepted.status)
     )
-
-
-def _time_reply(server: ServerState, run_id: str) -> None:
-    """Measures the time until the run ends or asks: waiting for a human is not the gateway's time."""
-    metrics, clock, began = server.app.metrics, server.clock, server.clock()
-
-    def replied(_: Touch) -> None:
-        stop()
-        metrics.message("thread", "out")
-        metrics.replied("thread", clock() - began)
-
-    stop = server.changes.on(Topic.RUN, run_id, replied)
 
 
 def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, str]:

@@ -31,29 +31,25 @@ def read(home: Path) -> HomeContents:
     """Raises Invalid when there is nothing of OpenClaw in this folder."""
     found = HomeContents()
     for path in sorted(home.rglob("openclaw-agent.sqlite")):
-        _database(path, found)
+        try:
+            with closing(sqlite3.connect(path)) as conn:
+                conn.row_factory = sqlite3.Row
+                for row in conn.execute(_WINDOWS).fetchall():
+                    window = dict(row)
+                    events = [each[0] for each in conn.execute(_EVENTS, (window["session_id"],))]
+                    packed = sum(event is None for event in events)
+                    if packed:
+                        found.left_out.append(f"{packed} packed entries of session {window['session_id']}")
+                    with leaving_out(found, f"session {window['session_id']}"):
+                        known = [json.loads(event) for event in events if event is not None]
+                        _take(window, known, _peer(conn, window), found)
+        except (sqlite3.DatabaseError, ValueError) as error:
+            found.left_out.append(f"{path.name}: {error}")
     for path in sorted([*home.glob("workspace*/MEMORY.md"), *home.glob("workspace*/memory/*.md")]):
         found.notes += notes_in(path.read_text("utf-8", "replace"))
     if not found.conversations and not found.notes and not found.left_out:
         raise Invalid(f"{home} is no home of OpenClaw: there is no session in it.")
     return found
-
-
-def _database(path: Path, found: HomeContents) -> None:
-    try:
-        with closing(sqlite3.connect(path)) as conn:
-            conn.row_factory = sqlite3.Row
-            for row in conn.execute(_WINDOWS).fetchall():
-                window = dict(row)
-                events = [each[0] for each in conn.execute(_EVENTS, (window["session_id"],))]
-                packed = sum(event is None for event in events)
-                if packed:
-                    found.left_out.append(f"{packed} packed entries of session {window['session_id']}")
-                with leaving_out(found, f"session {window['session_id']}"):
-                    known = [json.loads(event) for event in events if event is not None]
-                    _take(window, known, _peer(conn, window), found)
-    except (sqlite3.DatabaseError, ValueError) as error:
-        found.left_out.append(f"{path.name}: {error}")
 
 
 def _peer(conn: sqlite3.Connection, window: Mapping[str, Any]) -> str:

@@ -203,22 +203,19 @@ class Terminal:
     async def _watch(self) -> None:
         async with self._conversation.changes() as changes:
             while True:
-                await self._refresh()
+                # Watches the runs, whatever fails; the same trouble is shown once.
+                try:
+                    await self._show()
+                    await self._show_jobs()
+                    self._last_error = ""
+                except NotFound:  # its session was deleted meanwhile
+                    self._current = self._working_since = None
+                except Exception as error:  # noqa: BLE001  # the next look may go well
+                    error_text = sentence(error)
+                    if error_text != self._last_error:
+                        self._screen.dim(error_text)
+                    self._last_error = error_text
                 await changes.next()
-
-    async def _refresh(self) -> None:
-        """Watches the runs, whatever fails; the same trouble is shown once."""
-        try:
-            await self._show()
-            await self._show_jobs()
-            self._last_error = ""
-        except NotFound:  # its session was deleted meanwhile
-            self._current = self._working_since = None
-        except Exception as error:  # noqa: BLE001  # the next look may go well
-            error_text = sentence(error)
-            if error_text != self._last_error:
-                self._screen.dim(error_text)
-            self._last_error = error_text
 
     async def _show(self) -> None:
         """Shows each run's outcome once, whoever started it."""
