@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
@@ -67,6 +67,17 @@ class _Shown:
             self._on_token(AFRESH)
 
 
+@dataclass(slots=True, kw_only=True)
+class _KnownModel:
+    """What was found out about one model of the endpoint. `named_window`: 0 where the endpoint names none, None before it was asked.
+    `rests_until`: others are asked first until then."""
+
+    start: SlowStart
+    quirks: Quirks = field(default_factory=Quirks)
+    named_window: int | None = None
+    rests_until: float = 0.0
+
+
 class OpenAIModel:
     """`Model` over Chat Completions. Close it with `aclose()`; it may be used again after that."""
 
@@ -83,10 +94,12 @@ class OpenAIModel:
         self._retry_policy = retry_policy or RetryPolicy()
         self._observe = observe
         self._endpoint = ModelEndpoint(settings)
-        self._quirks = defaultdict[str, Quirks](Quirks)
-        self._resting: dict[str, float] = {}
-        self._starts = defaultdict[str, SlowStart](lambda: SlowStart(self._retry_policy.clock, settings.host))
-        self._named_windows: dict[str, int] = {}  # 0: the endpoint does not name it
+        self._models = defaultdict[str, _KnownModel](
+            lambda: _KnownModel(start=SlowStart(self._retry_policy.clock, settings.host))
+        )
+
+    def _known(self, model: str | None) -> _KnownModel:
+        return self._models[model or self.settings.name]
 
     def describe(self) -> str:
         return f"{self.settings.name} at {self.settings.host}"
@@ -94,20 +107,20 @@ class OpenAIModel:
     def window(self, model: str | None = None) -> int:
         """The context window in tokens: as configured or as the endpoint names it, whichever is smaller, and smaller still once it has
         refused a request for its length. Where none is configured, what the endpoint names counts."""
-        name = model or self.settings.name
-        named, learnt = self._named_windows.get(name), self._quirks[name].window
+        known = self._known(model)
+        named, learnt = known.named_window, known.quirks.window
         configured = self.settings.context_window
         size = min(configured, named or configured) if self.settings.window_is_known else named or configured
         return min(size, learnt or sys.maxsize)
 
     def left_out(self, fields: Collection[str], model: str | None = None) -> Collection[str]:
-        return self._quirks[model or self.settings.name].dropped.intersection(fields)
+        return self._known(model).quirks.dropped.intersection(fields)
 
     async def learn_window(self, model: str | None = None) -> None:
         """Asks the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""
-        name = model or self.settings.name
-        if name not in self._named_windows and (named := await self._endpoint.reported_window(name)) is not None:
-            self._named_windows[name] = named
+        known = self._known(model)
+        if known.named_window is None:
+            known.named_window = await self._endpoint.reported_window(model or self.settings.name)
 
     async def warm_up(self) -> None:
         """Loads the client library, which takes half a second, before somebody waits for it."""
@@ -132,7 +145,7 @@ class OpenAIModel:
                 failures.append(error)
             except ModelUnreachable as error:
                 failures.append(error)
-            self._resting[model] = self._retry_policy.clock() + REST_SECONDS
+            self._models[model].rests_until = self._retry_policy.clock() + REST_SECONDS
             shown.start_afresh()
         raise combined_error(failures)
 
@@ -143,12 +156,13 @@ class OpenAIModel:
         names = dict.fromkeys([first, *spare, *settings.fallbacks])
         now = self._retry_policy.clock()
         # The sort is stable, and models that rest come last instead of being left out: when all of them rest, the first is asked.
-        return sorted(names, key=lambda name: self._resting.get(name, now) > now)
+        return sorted(names, key=lambda name: self._models[name].rests_until > now)
 
     async def _ask_one(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
         """Asks one model, with retries. Ends, because every refusal that is adapted to closes a gap for good, and for an answer in words it is
         asked only once more."""
-        quirks, before = self._quirks[model], Usage()
+        known, before = self._models[model], Usage()
+        quirks = known.quirks
         asked_again = False
         while True:
             if request.exact and Gap.PICTURES in quirks.gaps and has_new_pictures(request.messages):
@@ -159,7 +173,7 @@ class OpenAIModel:
                 answer = await self._call(body, request, shown)
             except CallFailed as failure:
                 if failure.kind is RefusalKind.AGAIN:
-                    self._starts[model].failed()
+                    known.start.failed()
                 # Learnt before anything is raised: the next request is then refused without a call.
                 adapted = quirks.learn(body, failure.status, failure.error_text)
                 if request.exact and is_refused(body, failure.error_text) and has_new_pictures(request.messages):
@@ -173,7 +187,7 @@ class OpenAIModel:
                     await self._wait_or_give_up(failure, retries, body)
                 shown.start_afresh()
             else:
-                self._resting.pop(model, None)
+                known.rests_until = 0.0
                 self._observe(model, CallOutcome.ANSWERED, self._retry_policy.clock() - started, answer.usage)
                 if not answer.is_broken or asked_again:
                     return replace(answer, usage=answer.usage.and_before(before)) if asked_again else answer
@@ -191,13 +205,13 @@ class OpenAIModel:
         await self._retry_policy.sleep(wait)
 
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:
-        model: str = body["model"]
-        text_calls = self._text_call_filter(model, request)
+        known = self._models[body["model"]]
+        text_calls = self._text_call_filter(known.quirks, request)
         builder = AnswerBuilder(self.settings.answer_bytes)
         # `break` leaves a generator suspended; aclosing ends it at once, and with it the connection.
-        async with self._starts[model].place(), aclosing(self._chunks(body)) as chunks:
+        async with known.start.place(), aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:
-                self._starts[model].answered()
+                known.start.answered()
                 text = self._read(builder, chunk)
                 if builder.visible.restarted:  # a closing tag has shown that the text before it was reasoning
                     text_calls.restart()
@@ -218,11 +232,10 @@ class OpenAIModel:
         if not builder.complete or builder.finish_reason == "error":
             raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
         shown.show(text_calls.feed(builder.visible.finish()) + text_calls.finish(is_text=builder.has_calls))
-        self._quirks[model].calls_tools |= builder.has_whole_call
+        known.quirks.calls_tools |= builder.has_whole_call
         return self._answer(body, request, builder, text_calls)
 
-    def _text_call_filter(self, model: str, request: ModelRequest) -> TextToolCallFilter:
-        quirks = self._quirks[model]
+    def _text_call_filter(self, quirks: Quirks, request: ModelRequest) -> TextToolCallFilter:
         if quirks.calls_tools:
             return TextToolCallFilter({}, {})
         functions = {tool["function"]["name"]: tool["function"] for tool in request.tools}
@@ -231,7 +244,7 @@ class OpenAIModel:
         return TextToolCallFilter(own, functions if Gap.TOOLS in quirks.gaps else own)
 
     def start_slowly(self, model: str | None = None) -> None:
-        start = self._starts[model or self.settings.name]
+        start = self._known(model).start
         # The failure may have been seen by another process or before a restart; here it is noted as if it had just ended.
         start.failed()
         start.answered()
@@ -313,4 +326,4 @@ class OpenAIModel:
         model: str = body["model"]
         learnt = limit or self._estimate(body, model)
         # Never larger than before, and never too small to work with: what an endpoint names may be another figure.
-        self._quirks[model].window = max(min(learnt, self.window(model)), LEAST_WINDOW)
+        self._models[model].quirks.window = max(min(learnt, self.window(model)), LEAST_WINDOW)
