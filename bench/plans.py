@@ -40,7 +40,7 @@ def main() -> None:
         took, slowest = plans.most
         table.row("statements of a day", f"{plans.seen}", f"that go through a table: {len(plans.scans)}", None, "0")
         table.row("  the slowest", f"{took:.1f} ms", slowest[:70], None, "")
-        worker = database.write_now(wakeups.register)
+        worker = database.write_now(wakeups.register, 24)
         took_each: list[float] = []
         for _ in range(20):
             at = time.perf_counter()

@@ -6,7 +6,7 @@ procrastinate's `JobManager`, on our own connections and in our own transactions
 """
 
 import hashlib
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,7 @@ from procrastinate.manager import JobManager
 from psycopg.types.json import Jsonb
 from sqlalchemy import Connection, text
 
+from sessions.db.engine import touch
 from sessions.keys import group_of, is_of_terminal
 from sessions.owners import STALLED_SECONDS
 from sessions.topics import FarewellBegun, Topic, Touch, ids_of
@@ -23,7 +24,8 @@ from sessions.topics import FarewellBegun, Topic, Touch, ids_of
 T = TypeVar("T")
 
 RUNS, REST = "runs", "rest"
-"""The queues: a group that has many jobs puts more of them into the second one, of which every process leaves a quarter of its places free."""
+"""The queues of everybody: a group that has many jobs puts more of them into the second one, of which every process leaves a quarter of its places free."""
+_OF_WORKER = "worker:"
 FAREWELL = "farewell"
 _LATER = -1
 """The priority of farewells: nobody waits for them."""
@@ -88,16 +90,20 @@ def _done(work: Coroutine[Any, Any, T]) -> T:
 # --- what is to do ----------------------------------------------------------------------------------------------------------
 
 
-def defer_touched(conn: Connection, touched: frozenset[Touch], in_runs: int) -> None:
-    """Defers a job for each key that has work after this transaction. Called just before its commit, and undone with it. `in_runs`: as for `defer`."""
+def defer_touched(conn: Connection, touched: frozenset[Touch], in_runs: int, worker: int | None) -> None:
+    """Defers a job for each key that has work after this transaction. Called just before its commit, and undone with it. `in_runs`, `worker`: as
+    for `defer`.
+    """
     keys = [(key, None) for key in sorted(ids_of(Topic.INBOX, touched))]
     farewells = [(each.session_key, each.id) for each in touched if isinstance(each, FarewellBegun)]
     if keys or farewells:
-        defer(conn, [*keys, *farewells], in_runs)
+        defer(conn, [*keys, *farewells], in_runs, worker)
 
 
-def defer(conn: Connection, wanted: Iterable[tuple[str, str | None]], in_runs: int) -> None:
-    """`wanted`: session keys, each with the farewell that it is about, or None. `in_runs`: how many jobs a group has in the first queue at most."""
+def defer(conn: Connection, wanted: Iterable[tuple[str, str | None]], in_runs: int, worker: int | None = None) -> None:
+    """`wanted`: session keys, each with the farewell that it is about, or None. `in_runs`: how many jobs a group has in the first queue at most.
+    `worker`: who works on them before others do, because it has places; not on a key that others have a job of: they would not tell when it is free.
+    """
     queued: dict[str, int] = {}
     jobs: list[Job] = []
     for key, farewell in wanted:
@@ -106,6 +112,8 @@ def defer(conn: Connection, wanted: Iterable[tuple[str, str | None]], in_runs: i
             queue = queue_of(key)
         elif farewell is not None:
             queue = REST
+        elif worker is not None and not conn.scalar(_AT_OTHERS, {"key": key, "me": worker, "own": own_queue(worker)}):
+            queue = own_queue(worker)
         else:
             if group not in queued:
                 queued[group] = conn.scalar(_QUEUED, {"group": group, "most": in_runs}) or 0
@@ -126,6 +134,10 @@ def defer(conn: Connection, wanted: Iterable[tuple[str, str | None]], in_runs: i
         _done(_jobs(conn).batch_defer_jobs_async(jobs))
 
 
+_AT_OTHERS = text(
+    "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE lock = :key AND status IN ('todo', 'doing')"
+    " AND queue_name <> :own AND worker_id IS DISTINCT FROM :me)"
+)
 _QUEUED = text("SELECT count(*) FROM (SELECT FROM procrastinate_jobs WHERE task_name = :group LIMIT :most) AS few")
 
 
@@ -134,17 +146,50 @@ def queue_of(session_key: str) -> str:
     return f"cli:{hashlib.blake2b(session_key.encode(), digest_size=16).hexdigest()}"
 
 
+def own_queue(worker: int) -> str:
+    """Returns the queue of what this worker's own commits bring, which nobody else fetches from: who waits for the answer is connected with it."""
+    return f"{_OF_WORKER}{worker}"
+
+
+_OFFERED = text(
+    "DELETE FROM procrastinate_jobs WHERE (queue_name = :own OR id = ANY(:jobs)) AND status = 'todo' RETURNING id, args"
+)
+
+
+def offer(conn: Connection, worker: int | None, jobs: Collection[int], in_runs: int) -> None:
+    """Defers anew, for everybody, what waits in the queue of this worker, and these jobs as far as they still wait."""
+    own = None if worker is None else own_queue(worker)
+    found = conn.execute(_OFFERED, {"own": own, "jobs": list(jobs)}).all()
+    if found:
+        args = [row.args for row in sorted(found, key=lambda row: row.id)]
+        defer(conn, [(each["key"], each.get("farewell")) for each in args], in_runs)
+        touch(conn, Topic.WORK, "")
+
+
+_LEFT = text(
+    "SELECT id FROM procrastinate_jobs WHERE status = 'todo'"
+    " AND queue_name = ANY(ARRAY(SELECT :prefix || id FROM procrastinate_workers WHERE id <> :me))"
+)
+
+
+def in_queues_of_others(conn: Connection, worker: int) -> set[int]:
+    """Returns the jobs that wait in the queues of other workers. One that lies there for long has nobody who takes it."""
+    return set(conn.scalars(_LEFT, {"prefix": _OF_WORKER, "me": worker}))
+
+
 # --- who does it ------------------------------------------------------------------------------------------------------------
 
 
-def register(conn: Connection) -> int:
-    """Returns the number of a new worker; its heartbeats are given by the bus."""
-    _done(_jobs(conn).prune_stalled_workers(_FORGOTTEN_SECONDS))
+def register(conn: Connection, in_runs: int) -> int:
+    """Returns the number of a new worker; its heartbeats are given by the bus. Forgets those that have been silent for a day."""
+    for forgotten in _done(_jobs(conn).prune_stalled_workers(_FORGOTTEN_SECONDS)):
+        offer(conn, forgotten, (), in_runs)
     return _done(_jobs(conn).register_worker())
 
 
-def unregister(conn: Connection, worker: int) -> None:
-    """Ends the worker. Its jobs are free for `rescue` at once."""
+def unregister(conn: Connection, worker: int, in_runs: int) -> None:
+    """Ends the worker. What it has is free for `rescue` at once, and what waits for it is everybody's."""
+    offer(conn, worker, (), in_runs)
     _done(_jobs(conn).unregister_worker(worker))
 
 

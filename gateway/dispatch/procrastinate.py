@@ -1,6 +1,9 @@
 """Distributes runs over the processes on one PostgreSQL: a commit that makes work defers a job in its own transaction, and whoever has a place fetches
 it. The jobs are in `sessions/wakeups.py`.
 
+A process that has places to spare works itself on what its commits bring: who waits for the answer is connected with it, so that neither the
+words nor the end of the run have to be told to another one. What it has no place for, or leaves lying, is everybody's.
+
 Who lives is told by heartbeats, which the bus gives: one row for each process, none for each run.
 """
 
@@ -60,6 +63,9 @@ class ProcrastinateDispatch:
         self._wake.set()
         self._fetching = asyncio.Lock()
         self._claims = False
+        self._takes = False  # from the first claim until it is drained
+        self._has_own = False  # something may wait in the queue of this worker alone
+        self._seen: set[int] = set()  # in the queues of other workers, at the last poll
         self._beside: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._stops = [
@@ -70,13 +76,16 @@ class ProcrastinateDispatch:
     @classmethod
     async def open(cls, app: App, bus: Bus, *, serves: bool) -> Self:
         """Registers this process as a worker, which owns its leases from now on."""
-        worker = await app.database.write(wakeups.register)
+        bus.in_runs = max(1, app.places.total * 3 // 4)
+        worker = await app.database.write(wakeups.register, bus.in_runs)
         app.owner = owners.of_worker(worker)
         bus.workers.add(worker)
         bus.takes_work = bus.takes_work or serves
-        bus.in_runs = max(1, app.places.total * 3 // 4)
         bus.open()
-        return cls(app, bus, worker, serves=serves)
+        opened = cls(app, bus, worker, serves=serves)
+        if serves:
+            bus.first_worker = opened._first_worker
+        return opened
 
     def stop_listening(self) -> None:
         for stop in self._stops:
@@ -87,8 +96,9 @@ class ProcrastinateDispatch:
     async def close(self) -> None:
         self.stop_listening()
         self._bus.workers.discard(self.worker)
+        self._takes = False
         with contextlib.suppress(StateError):  # whoever is gone without a word counts as stalled soon
-            await self.app.database.write(wakeups.unregister, self.worker)
+            await self.app.database.write(wakeups.unregister, self.worker, self._bus.in_runs)
 
     def add_key(self, session_key: str) -> None:
         self._queues.append(wakeups.queue_of(session_key))
@@ -96,8 +106,19 @@ class ProcrastinateDispatch:
 
     # --- news ---
 
+    @property
+    def _has_places(self) -> bool:
+        """Whether there are more than the quarter that is kept for the first queue."""
+        return self.app.places.free > self.app.places.total // 4
+
+    def _first_worker(self) -> int | None:
+        if not self._takes or not self._has_places or self._bus.steady_since is None:
+            return None
+        self._has_own = True
+        return self.worker
+
     def _on_own_commit(self, _: frozenset[Touch]) -> None:
-        if self._serves and self.app.places.free <= self.app.places.total // 2:
+        if self._serves and not (self._takes and self._has_places):
             self._call_others()
         self._on_call(_)
 
@@ -124,7 +145,8 @@ class ProcrastinateDispatch:
     async def poll(self) -> None:
         """Takes the jobs of processes that are gone, and finds work that has no job: what was put aside until now, what was lost."""
         now = self.app.clock()
-        stalled, without = await self.app.database.read(self._look, now)
+        stalled, without, seen = await self.app.database.read(self._look, now)
+        left, self._seen = seen & self._seen, seen  # nobody has taken them in all this time
         if not self._bus.is_steady:  # those that have ended in order are free at once
             stalled = await self.app.database.read(wakeups.ended, stalled) if stalled else []
         async with self._fetching:  # or a fetch that is under way would be taken for a lost one
@@ -137,17 +159,20 @@ class ProcrastinateDispatch:
             log.warning("work.rescued", jobs=rescued)
         if without:
             await self.app.database.write(wakeups.defer, without, self._bus.in_runs)
-        if lost or stalled or without or self._bus.is_alone:  # else the bus says so as often
+        if left:
+            await self.app.database.write(wakeups.offer, None, left, self._bus.in_runs)
+        if lost or stalled or without or left or self._bus.is_alone:  # else the bus says so as often
             self._wake.set()  # there may be jobs of which no word has come
 
-    def _look(self, conn: Connection, now: int) -> tuple[list[Wakeup], list[tuple[str, str | None]]]:
+    def _look(self, conn: Connection, now: int) -> tuple[list[Wakeup], list[tuple[str, str | None]], set[int]]:
         due = farewells.due(conn, now, FAREWELLS)
-        return wakeups.stalled(conn), wakeups.without_job(conn, runs.in_flight_now(conn, now), due)
+        without = wakeups.without_job(conn, runs.in_flight_now(conn, now), due)
+        return wakeups.stalled(conn), without, wakeups.in_queues_of_others(conn, self.worker)
 
     # --- claims ---
 
     async def claim(self) -> Run:
-        self._claims = True
+        self._claims = self._takes = True
         try:
             while True:
                 self._wake.clear()
@@ -161,6 +186,12 @@ class ProcrastinateDispatch:
                 elif fetched.again_at is not None:
                     pause = (fetched.again_at - self.app.clock()) / 1000
                     self._loop.call_later(max(0.0, pause), self.notify, fetched.wakeup.session_key)
+        except asyncio.CancelledError:  # drained
+            self._claims = self._takes = False
+            if self._has_own:
+                with contextlib.suppress(StateError):  # others find it
+                    await self.app.database.write(wakeups.offer, self.worker, (), self._bus.in_runs)
+            raise
         finally:
             self._claims = False
 
@@ -170,12 +201,14 @@ class ProcrastinateDispatch:
         async with self._fetching:
             queues = list(self._queues)
             if self._serves:
-                queues.append(wakeups.RUNS)
-            if self._serves and self.app.places.free > self.app.places.total // 4:
+                queues += [wakeups.own_queue(self.worker), wakeups.RUNS]
+            if self._serves and self._has_places:
                 queues.append(wakeups.REST)
+            offers = self._has_own and not self._has_places
+            self._has_own = self._has_own and not offers
             ended, self._ended = self._ended, []
             # Shielded: a transaction that is under way commits even when this task is cancelled, and its run must not be lost.
-            taking = asyncio.ensure_future(self.app.database.write(self._fetch_and_claim, queues, ended))
+            taking = asyncio.ensure_future(self.app.database.write(self._fetch_and_claim, queues, ended, offers=offers))
             try:
                 fetched = await asyncio.shield(taking)
             except asyncio.CancelledError:
@@ -201,8 +234,12 @@ class ProcrastinateDispatch:
             await self.app.database.write(wakeups.finish, self.worker, [fetched.wakeup.job])
             await self.give_back(fetched.run)
 
-    def _fetch_and_claim(self, conn: Connection, queues: Sequence[str], ended: Sequence[int]) -> _Fetched | None:
+    def _fetch_and_claim(
+        self, conn: Connection, queues: Sequence[str], ended: Sequence[int], *, offers: bool
+    ) -> _Fetched | None:
         wakeups.finish(conn, self.worker, ended)
+        if offers:
+            wakeups.offer(conn, self.worker, (), self._bus.in_runs)
         found = wakeups.fetch(conn, self.worker, queues) if queues else None
         if found is None:
             return None

@@ -85,6 +85,8 @@ class Bus:
         """Whose heartbeats this thread gives."""
         self.in_runs = 24
         """How many jobs a group has in the first queue at most: three quarters of the places of a process, see `sessions/wakeups.py`."""
+        self.first_worker: Callable[[], int | None] = lambda: None
+        """Returns the worker of this process that works on what its commits bring before others do; None: whoever comes first. Any thread calls it."""
         self.steady_since: float | None = None
         """Since when this process has been connected, by `time.monotonic`; None: it is not."""
         self.takes_work = False

@@ -192,7 +192,7 @@ class Postgres:
                         if any(touch.topic in _WORK for touch in touched):
                             from sessions.wakeups import defer_touched  # most commands make no work
 
-                            defer_touched(conn, touched, self.bus.in_runs)
+                            defer_touched(conn, touched, self.bus.in_runs, self.bus.first_worker())
                     return (job, result, None), touched
             except DBAPIError as error:
                 # A commit whose confirmation was lost may count: every write may run twice, see the head of `engine.py`.

@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy import Connection, text
 
 from gateway.dispatch import procrastinate
+from gateway.dispatch.fair_queue import FairPlaces
 from gateway.runs.live import LiveEvent
 from sessions import runs
 from sessions.db import bus
 from sessions.errors import LeaseLost
-from sessions.records import Run, RunStatus
+from sessions.records import InboxRow, Message, Run, RunStatus
+from sessions.runs import Opening
 from tests.fakes.model_replies import Reply
 from tests.integration.runs.worker_in_process import (
     KEY,
@@ -73,6 +75,70 @@ async def test_what_one_has_no_place_for_the_other_takes_at_once_and_in_order(ho
         said = [content for role, content in await b.transcript() if role == "user"]
         assert said == ["m0", "m1", "m2"]
         assert a.server.count == 0
+
+
+async def test_each_works_on_what_came_in_with_it_while_it_has_places(home, postgres_url, monkeypatch):
+    polls_every(monkeypatch, 3_600)
+    async with two(home, postgres_url, ["a"] * 24, ["b"] * 24) as (a, b), at_work(a), at_work(b):
+        keys = {f"{KEY}:{number}": it for number in range(12) for it in [(a, b)[number % 2]]}
+        accepted = await asyncio.gather(*(it.accept("hello", key=key) for key, it in keys.items()))
+        await asyncio.gather(*(a.settled(each.run_id) for each in accepted))
+        assert [(await a.transcript(key))[-1][1] for key in keys] == ["a", "b"] * 6
+
+
+async def test_of_what_came_in_at_once_others_take_what_is_more_than_its_places(home, postgres_url, monkeypatch):
+    polls_every(monkeypatch, 3_600)
+    gate = HeldAnswer()
+    held: list[object] = [Reply(text="late", before=gate)] * 4
+    async with two(home, postgres_url, held, ["soon"] * 6) as (a, b):
+        a.app.places = FairPlaces(len(held))
+        async with at_work(a), at_work(b):
+            await a.database.write(_accept, 6, a.now())
+            async with asyncio.timeout(10):
+                while a.server.count + b.server.count < 6:
+                    await asyncio.sleep(0.01)
+            assert b.server.count >= 2
+            gate.open.set()
+
+
+def _accept(conn: Connection, count: int, now: int) -> None:
+    for number in range(count):
+        new = InboxRow(dedup_key=f"e{number}", session_key=f"{KEY}:{number}", messages=[Message(content="hello")])
+        runs.accept(conn, new, Opening(), now)
+
+
+async def test_what_a_worker_leaves_lying_is_taken_by_another(home, postgres_url, monkeypatch):
+    async with two(home, postgres_url, [], ["drained", "stuck"]) as (a, b), at_work(b):
+        polls_every(monkeypatch, 3_600)
+        async with at_work(a):
+            for number in range(a.app.places.total):
+                a.app.places.enter(f"busy{number}")
+            async with _for_itself(a):
+                waiting = await a.accept("hello", key=f"{KEY}:1")
+            await asyncio.sleep(0.05)
+            assert a.server.count + b.server.count == 0
+        assert (await b.settled(waiting.run_id)).status is RunStatus.COMPLETED  # at once, since it was drained
+        async with at_work(a):
+            for number in range(a.app.places.total):
+                a.app.places.enter(f"busy{number}")
+            async with _for_itself(a):
+                waiting = await a.accept("hello", key=f"{KEY}:2")
+            await b.app.dispatch.poll()
+            assert b.server.count == 1
+            await b.app.dispatch.poll()
+            assert (await b.settled(waiting.run_id)).status is RunStatus.COMPLETED
+        assert (a.server.count, b.server.count) == (0, 2)
+
+
+@asynccontextmanager
+async def _for_itself(it: WorkerHarness) -> AsyncIterator[None]:
+    """What is accepted meanwhile waits for this worker, as if it had places."""
+    dispatch, bus = it.app.dispatch, it.database.bus
+    assert isinstance(dispatch, procrastinate.ProcrastinateDispatch)
+    assert bus is not None
+    before, bus.first_worker = bus.first_worker, lambda: before() or dispatch.worker
+    yield
+    bus.first_worker = before
 
 
 async def test_a_run_is_stopped_by_another_worker_and_its_words_are_seen_there(home, postgres_url):

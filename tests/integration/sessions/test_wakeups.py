@@ -62,7 +62,7 @@ def test_a_job_is_there_with_the_commit_and_undone_with_it(database: Database):
 
 
 def test_one_works_on_a_key_and_its_successor_is_there_at_once(database: Database):
-    first, second = (database.write_now(wakeups.register) for _ in range(2))
+    first, second = (database.write_now(wakeups.register, PLACES) for _ in range(2))
     for _ in range(2):
         database.write_now(wakeups.defer, [(KEY, None)], PLACES)
     held = fetch(database, first)
@@ -77,7 +77,7 @@ def test_one_works_on_a_key_and_its_successor_is_there_at_once(database: Databas
 
 
 def test_who_is_stalled_loses_its_job_once_and_can_end_it_no_more(database: Database):
-    zombie, *rescuers = (database.write_now(wakeups.register) for _ in range(3))
+    zombie, *rescuers = (database.write_now(wakeups.register, PLACES) for _ in range(3))
     database.write_now(wakeups.defer, [(KEY, None)], PLACES)
     held = fetch(database, zombie)
     assert held is not None
@@ -98,15 +98,15 @@ def test_who_is_stalled_loses_its_job_once_and_can_end_it_no_more(database: Data
 
 
 def test_who_has_ended_in_order_leaves_its_jobs_at_once(database: Database):
-    worker = database.write_now(wakeups.register)
+    worker = database.write_now(wakeups.register, PLACES)
     database.write_now(wakeups.defer, [(KEY, None)], PLACES)
     held = fetch(database, worker)
-    database.write_now(wakeups.unregister, worker)
+    database.write_now(wakeups.unregister, worker, PLACES)
     assert database.read_now(wakeups.ended, database.read_now(wakeups.stalled)) == [held]
 
 
 def test_a_job_whose_fetch_was_committed_without_a_word_is_found_by_its_own_worker(database: Database):
-    worker = database.write_now(wakeups.register)
+    worker = database.write_now(wakeups.register, PLACES)
     database.write_now(wakeups.defer, [(KEY, None), (OTHER, None)], PLACES)
     known, unknown = fetch(database, worker), fetch(database, worker)
     assert known is not None
@@ -123,7 +123,7 @@ def test_a_crowd_of_one_group_leaves_a_queue_for_the_others(database: Database):
     database.write_now(
         wakeups.defer, [(KEY, None), (KEY, "run_farewell"), ("agent:main:cli:20260101_000000_0a0b0c0d", None)], PLACES
     )
-    worker = database.write_now(wakeups.register)
+    worker = database.write_now(wakeups.register, PLACES)
     taken = [database.write_now(wakeups.fetch, worker, [RUNS]) for _ in range(PLACES + 2)]
     assert [each.session_key for each in taken if each] == [key for key, _ in crowd[:PLACES]] + [KEY]
     rest = [database.write_now(wakeups.fetch, worker, [REST]) for _ in range(5)]
@@ -131,3 +131,53 @@ def test_a_crowd_of_one_group_leaves_a_queue_for_the_others(database: Database):
         *crowd[PLACES:],
         (KEY, "run_farewell"),
     ]  # farewells last, and what is a terminal's is for that terminal
+
+
+def test_a_worker_has_a_queue_of_its_own_for_keys_that_nobody_else_works_on(database: Database):
+    mine, other = (database.write_now(wakeups.register, PLACES) for _ in range(2))
+
+    def defer(key: str) -> None:
+        database.write_now(wakeups.defer, [(key, None)], PLACES, mine)
+
+    def fetch_own(worker: int) -> Wakeup | None:
+        return database.write_now(wakeups.fetch, worker, [wakeups.own_queue(worker), *BOTH])
+
+    defer(KEY)
+    assert fetch_own(other) is None
+    assert database.read_now(wakeups.in_queues_of_others, mine) == set()
+    held = fetch_own(mine)
+    assert held is not None
+    defer(KEY)  # whoever has the key is told when it is free
+    database.write_now(wakeups.finish, mine, [held.job])
+    assert fetch_own(other) is None
+    assert (fetch_own(mine) or held).job != held.job
+
+    database.write_now(wakeups.defer, [(OTHER, None)], PLACES)
+    held = fetch_own(other)
+    assert held is not None
+    defer(OTHER)
+    database.write_now(wakeups.finish, other, [held.job])
+    assert (fetch_own(other) or held).job != held.job
+
+
+def test_what_waits_in_a_queue_of_its_own_is_everybodys_once_it_is_offered(database: Database):
+    mine, other = (database.write_now(wakeups.register, PLACES) for _ in range(2))
+    keys = [f"{KEY}:{number}" for number in range(3)]
+    for key in keys:
+        database.write_now(wakeups.defer, [(key, None)], PLACES, mine)
+    lying = database.read_now(wakeups.in_queues_of_others, other)
+    assert len(lying) == len(keys)
+    database.write_now(wakeups.offer, None, [min(lying)], PLACES)
+    taken = fetch(database, other)
+    assert taken is not None
+    assert taken.session_key == keys[0]
+    database.write_now(wakeups.offer, None, [min(lying)], PLACES)  # once more, by another one
+    assert fetch(database, other) is None
+    database.write_now(wakeups.unregister, mine, PLACES)
+    assert [(fetch(database, other) or taken).session_key for _ in range(2)] == keys[1:]
+    forgotten = database.write_now(wakeups.register, PLACES)
+    database.write_now(wakeups.defer, [(f"{KEY}:4", None)], PLACES, forgotten)
+    long_ago = text("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '2 days' WHERE id = :id")
+    database.write_now(lambda conn: conn.execute(long_ago, {"id": forgotten}) and None)
+    database.write_now(wakeups.register, PLACES)
+    assert (fetch(database, other) or taken).session_key == f"{KEY}:4"
