@@ -62,8 +62,8 @@ def as_called_here(text: str) -> str:
     """Returns the text with each `hermes COMMAND` in it as this shell has to call it, so that it can be copied."""
     from gateway.cli.main import COMMANDS
 
-    command = rf"(?<![\w/.-])hermes (?=(?:{'|'.join(COMMANDS)})\b|-(?!-home))"
-    return re.sub(command, lambda _: f"{program()} ", text)
+    command = rf"(?<![\w/.-])hermes(?= (?:(?:{'|'.join(COMMANDS)})\b|-(?!-home)))|(?<=`)hermes(?=`)"
+    return re.sub(command, lambda _: program(), text)
 
 
 def tell(text: str, *, err: bool = False) -> None:

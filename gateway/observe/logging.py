@@ -108,6 +108,11 @@ def configure(
         logging.getLogger(name).setLevel(level.upper())
 
 
+def configure_quiet() -> None:
+    """For a command that says in its own words what goes wrong: writes logs only where HERMES_DEBUG is set."""
+    configure("warning" if os.environ.get("HERMES_DEBUG") else "critical")
+
+
 def is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
     """Returns whether the stream is the one that systemd connected to its journal."""
     # As systemd.exec(5) says: the variable alone proves nothing, because children inherit it with their output redirected.

@@ -381,6 +381,7 @@ def test_it_is_called_as_this_shell_calls_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert program() == "bin/hermes"
     assert as_called_here("`hermes doctor` tests it, hermes is well") == "`bin/hermes doctor` tests it, hermes is well"
+    assert as_called_here("`hermes` talks, hermes -c goes on") == "`bin/hermes` talks, bin/hermes -c goes on"
     monkeypatch.chdir("/")
     assert program() == str(script).lstrip("/")
     script.parent.mkdir()

@@ -156,7 +156,7 @@ async def test_a_platform_that_calls_us_is_told_where_and_the_way_in_is_tested(t
         server.calls_back(f"http://127.0.0.1:{port}/webhooks/whatsapp")
         ann = server.person("491700000001", "Ann")
         server.says(server.dm(ann), ann, f"/start {code}")
-        await talk.sees("Hello Ann. You are the owner.")
+        await talk.sees("Hello Ann. You are the owner.", "hermes gateway run")
         assert await talk.ends() == 0
 
 
@@ -270,6 +270,14 @@ async def test_what_the_environment_names_is_written_and_tested(tmp_path: Path):
         refused = await asyncio.to_thread(hermes, home, "setup", "--non-interactive", **named)
         assert refused.exit_code == 1
         assert "no   Telegram" in refused.output
+
+
+def test_a_model_that_is_away_is_told_in_words_alone(tmp_path: Path):
+    named = {"HERMES_MODEL__BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "HERMES_MODEL__NAME": "m"}
+    refused = hermes(tmp_path / "home", "setup", "--non-interactive", **named)
+    assert refused.exit_code == 1
+    assert refused.output.splitlines()[-1].startswith("  no   model: 127.0.0.1")
+    assert "model.retried" not in refused.output
 
 
 async def test_both_tokens_of_slack_are_tried(tmp_path: Path):

@@ -18,6 +18,7 @@ from gateway.cli.service_view import service_sources
 from gateway.config.problems import BadConfig
 from gateway.config.reading import read
 from gateway.home import BadHome
+from gateway.observe import logging
 from gateway.texts import clean, counted
 from sessions.clock import now_ms
 from sessions.errors import ForeignHome, NewerSchema, OlderSchema, StateError
@@ -52,6 +53,7 @@ ASYNC_CHECKS: tuple[Callable[[CheckTarget], AsyncIterator[Diagnosis]], ...] = (
 @pass_cli
 def doctor(cli: Cli, fix: bool, explain: bool, wants_json: bool) -> None:
     """Look for everything that is wrong, and say what to do. Ends with 1 when there is a problem."""
+    logging.configure_quiet()
     findings = _examine(cli)
     mended: list[Diagnosis] = []
     for finding in findings:

@@ -23,6 +23,7 @@ from gateway.config.model_choice import ENDPOINTS
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded
 from gateway.config.sources import Sources
+from gateway.observe import logging
 
 
 @click.command()
@@ -36,6 +37,7 @@ def setup(cli: Cli, platform: str | None, non_interactive: bool) -> None:
 
     With PLATFORM only that chat platform: telegram, discord, slack or whatsapp.
     """
+    logging.configure_quiet()
     answers = Answers(home=cli.home, environ=cli.environ)
     if non_interactive:
         if not without_questions(answers):
@@ -51,8 +53,7 @@ def setup(cli: Cli, platform: str | None, non_interactive: bool) -> None:
         if platform is None:
             everything(answers)
         else:
-            run(answers, [one_platform(platform)])
-            click.echo("What was confirmed is saved; a running gateway has taken it over.")
+            run(answers, [one_platform(platform), background])
     except (KeyboardInterrupt, EOFError):
         tell("\nWhat you have confirmed is saved. `hermes setup` goes on from here.")
 

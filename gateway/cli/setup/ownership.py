@@ -101,14 +101,17 @@ def _gateway_runs(answers: Answers, database: Database, name: str) -> Generator[
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(program, stdin=quiet, stdout=quiet, stderr=quiet, env=dict(answers.environ))
     try:
-        yield _is_connected(database, name, seconds=30)
+        yield _is_connected(database, name, seconds=30, child=child)
     finally:
         child.terminate()
         # Longer than the daemon gives itself to finish its step.
         child.wait(timeout=40)
 
 
-def _is_connected(database: Database, name: str, *, seconds: float) -> bool:
+def _is_connected(
+    database: Database, name: str, *, seconds: float, child: "subprocess.Popen[bytes] | None" = None
+) -> bool:
+    """Waits for it, but not longer than the child lives: it ends at once where its port is taken."""
     ends = time.monotonic() + seconds
     while True:
         now = now_ms()
@@ -116,7 +119,7 @@ def _is_connected(database: Database, name: str, *, seconds: float) -> bool:
             part = row.report.get("parts", {}).get(name, {})
             if row.state_at(now) is WorkerState.READY and part.get("state") == "connected":
                 return True
-        if time.monotonic() >= ends:
+        if time.monotonic() >= ends or (child is not None and child.poll() is not None):
             return False
         time.sleep(_POLL_SECONDS)
 

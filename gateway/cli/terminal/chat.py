@@ -1,7 +1,6 @@
 """`hermes chat`: talk in the terminal, or ask one question from a script."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -49,8 +48,7 @@ def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> No
         raise Wrong("The question is empty. Write it after -q, or leave -q out to talk.")
     said = _question_or_input(question)
     prepare_home(cli.home)
-    # What goes wrong is said in the chat, in words for people.
-    logging.configure("warning" if os.environ.get("HERMES_DEBUG") else "critical")
+    logging.configure_quiet()
     code = asyncio.run(_chat(cli, said, newest, resume))
     if code:
         raise click.exceptions.Exit(code)
