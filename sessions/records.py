@@ -151,6 +151,8 @@ class Session(Record):
     output_tokens: int
     ns: str
     announces: str | None = None  # the session before, which was reset, until the chat was told
+    settled_to: int = 0  # messages up to this id do not change, as long as `rewrites` does not
+    rewrites: int = 0
 
     @property
     def chosen_model(self) -> str | None:

@@ -103,7 +103,8 @@ def list_sessions(
     if as_json:
         told = [asdict(session) for session in found]
         for each in told:
-            del each["announces"]  # what the chat is still to be told
+            for own in ("announces", "settled_to", "rewrites"):  # nobody else's business
+                del each[own]
         click.echo(output.as_json(told))
     elif found and wide:
         click.echo(render.wide_table([(each, titles[each.id]) for each in found]))

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from sessions import memory, store
 from sessions.memory import PromptNote
-from sessions.records import EndReason, Message, Role, Run
+from sessions.records import EndReason, Message, Role, Run, Session
 
 EARLIER = 160
 """Messages before those of the run. Folds keep fewer unfolded, so that nothing falls between."""
@@ -38,20 +38,18 @@ class JournalTails:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._size = 0
 
-    def history(self, conn: Connection, run: Run) -> list[Message]:
+    def history(self, conn: Connection, run: Run, session: Session) -> list[Message]:
         """Returns all messages of this run and those before it. The start is the same at every step, so that prompts share it; after very
         many calls it is the message that the run is about.
         """
-        session_id = run.session_id
-        mark = store.journal_mark(conn, session_id)
-        kept = self._kept.get(session_id)
-        if kept is None or kept.rewrites != mark.rewrites:
-            rows = _usable(store.last_messages(conn, session_id, EARLIER + SPARE))
-            if len(rows) < EARLIER and mark.parent is not None:
-                rows = [*self._of_parent(conn, mark.parent, EARLIER + SPARE - len(rows)), *rows]
+        kept = self._kept.get(session.id)
+        if kept is None or kept.rewrites != session.rewrites:
+            rows = _usable(store.last_messages(conn, session.id, EARLIER + SPARE))
+            if len(rows) < EARLIER and session.parent_session_id is not None:
+                rows = [*self._of_parent(conn, session.parent_session_id, EARLIER + SPARE - len(rows)), *rows]
         else:
-            rows = [*kept.rows, *_usable(store.messages_after(conn, session_id, kept.rows[-1].id if kept.rows else 0))]
-        self._keep(run, mark, rows, kept)
+            rows = [*kept.rows, *_usable(store.messages_after(conn, session.id, kept.rows[-1].id if kept.rows else 0))]
+        self._keep(run, session, rows, kept)
         found = rows
         while True:
             own = [message.run_id for message in found].count(run.id)
@@ -59,7 +57,7 @@ class JournalTails:
             asked = any(message.role is Role.USER for message in found[start : len(found) - own])
             if len(found) < EARLIER or (own + EARLIER <= len(found) and asked) or len(found) >= MOST:
                 return found if not asked else found[start:]
-            more = _usable(store.last_messages(conn, run.session_id, 2 * len(found) + own))
+            more = _usable(store.last_messages(conn, session.id, 2 * len(found) + own))
             if len(more) <= len(found):
                 return found if not asked else found[start:]
             found = more
@@ -70,22 +68,21 @@ class JournalTails:
             return []
         return _usable(store.last_messages(conn, session_id, wanted))
 
-    def _keep(self, run: Run, mark: store.JournalMark, rows: list[Message], before: _Kept | None) -> None:
-        session_id = run.session_id
+    def _keep(self, run: Run, session: Session, rows: list[Message], before: _Kept | None) -> None:
         count = len(rows)  # of those that will not change; rows of the session that this one continues come first
-        while count and rows[count - 1].id > mark.settled_to and rows[count - 1].session_id == session_id:
+        while count and rows[count - 1].id > session.settled_to and rows[count - 1].session_id == session.id:
             count -= 1
         settled = rows[:count]
-        known = before if before is not None and before.rewrites == mark.rewrites else _Kept(mark.rewrites, [], 0)
+        known = before if before is not None and before.rewrites == session.rewrites else _Kept(session.rewrites, [], 0)
         if len(settled) == len(known.rows):
             return
         # Those of a long run must not push out the ones before it, which its next step needs again.
         most = EARLIER + SPARE + [message.run_id for message in settled].count(run.id)
         size = known.size + _size_of(settled[len(known.rows) :]) - _size_of(settled[:-most])
         settled = settled[-most:]
-        self._kept.pop(session_id, None)
+        self._kept.pop(session.id, None)
         if size <= _KEPT_OF_ONE and settled:
-            self._kept[session_id] = _Kept(mark.rewrites, settled, size)
+            self._kept[session.id] = _Kept(session.rewrites, settled, size)
         while sum(kept.size for kept in list(self._kept.values())) > _KEPT_BYTES:
             self._kept.popitem(last=False)
 

@@ -67,7 +67,7 @@ def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, 
     # Only a chat is told of a reset, and only above an answer that is sent there.
     tells = run.kind is RunKind.CHAT and run.route is not None
     former = store.announced_by(conn, session) if tells else None
-    history = tails.history(conn, run)
+    history = tails.history(conn, run, session)
     folded_to = memory.folded_to(conn, session.id)
     first = history[0].id if history else 0
     # Counted only where it can be more than none: most sessions fit into the history as a whole.

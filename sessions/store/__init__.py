@@ -27,7 +27,6 @@ from sessions.store.lifecycle import (
     reopen,
 )
 from sessions.store.queries import (
-    JournalMark,
     Stats,
     active,
     around,
@@ -36,7 +35,6 @@ from sessions.store.queries import (
     exists,
     get,
     has_ended,
-    journal_mark,
     label,
     last_ended,
     last_messages,
@@ -61,7 +59,6 @@ __all__ = [
     "CHAIN_LENGTH",
     "TITLE_LENGTH",
     "AnswerCost",
-    "JournalMark",
     "Stats",
     "active",
     "announced_by",
@@ -82,7 +79,6 @@ __all__ = [
     "get",
     "has_ended",
     "idle",
-    "journal_mark",
     "keep_settings",
     "label",
     "last_ended",

@@ -115,26 +115,6 @@ def has_ended(conn: Connection, key: str) -> bool:
     return conn.scalar(_ENDED, {"key": key}) is not None
 
 
-_SETTLED = select(sessions.c.settled_to, sessions.c.rewrites, sessions.c.parent_session_id).where(
-    sessions.c.id == param("session")
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalMark:
-    """`settled_to`: rows up to this one do not change, as long as `rewrites` does not. `parent`: the session that this one continues."""
-
-    settled_to: int
-    rewrites: int
-    parent: str | None
-
-
-def journal_mark(conn: Connection, session_id: str) -> JournalMark:
-    """Tells whether rows that were read before are still the same."""
-    settled_to, rewrites, parent = conn.execute(_SETTLED, {"session": session_id}).one()
-    return JournalMark(settled_to=settled_to, rewrites=rewrites, parent=parent)
-
-
 _AFTER = (
     select(messages)
     .where(messages.c.session_id == param("session"), messages.c.id > param("after"))

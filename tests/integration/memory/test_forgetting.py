@@ -86,7 +86,8 @@ async def test_undo_reaches_back_into_the_session_that_had_grown_too_long(databa
         child = it.database.write_now(store.continue_in_child, parent, it.clock())
         it.say("I like cake", "ok")
         tails, undone = JournalTails(), lambda: it.database.write_now(store.take_back, child.id) is not None
-        shown = lambda: [said.content for said in it.database.read_now(tails.history, run_of(child))]  # noqa: E731
+        newest = lambda conn: tails.history(conn, run_of(child), store.get(conn, child.id))  # noqa: E731
+        shown = lambda: [said.content for said in it.database.read_now(newest)]  # noqa: E731
         assert shown() == ["I like tea", "ok", "I like rum", "ok", "I like cake", "ok"]
         assert undone()
         assert shown() == ["I like tea", "ok", "I like rum", "ok"]

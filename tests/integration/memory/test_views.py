@@ -42,7 +42,7 @@ def test_rows_are_read_again_after_a_change_and_after_delete_and_import(database
         return runs.start_again(conn, found, Opening(), None, 5)
 
     def seen(conn: Connection, of: Run) -> list[str | None]:
-        return [message.content for message in tails.history(conn, of)]
+        return [message.content for message in tails.history(conn, of, store.get(conn, of.session_id))]
 
     begun = database.write_now(run)
     assert database.read_now(seen, begun) == ["one", "yes", "two", "no"]
@@ -85,12 +85,15 @@ def test_the_steps_of_a_long_run_begin_at_the_same_message_and_read_only_new_one
         done = Message(role=Role.TOOL, content="ok", run_id=run.id, tool_call_id="c", tool_name="f")
         store.append(conn, run.session_id, [asked, done], 6)
 
+    def history_now(conn: Connection) -> list[Message]:
+        return tails.history(conn, run, store.get(conn, run.session_id))
+
     monkeypatch.setattr(store, "last_messages", counted)
     run = database.write_now(begin)
-    first = database.read_now(tails.history, run)[0]
+    first = database.read_now(history_now)[0]
     read = len(reads)
     for number in range(1, 25):
         database.write_now(step)
-        history = database.read_now(tails.history, run)
+        history = database.read_now(history_now)
         assert (history[0], len(history)) == (first, 161 + 2 * number)
     assert len(reads) == read
