@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 from tests.integration.gateway.test_delivery import Chats, delivering, until
 from tests.integration.runs.worker_in_process import worker_in_process
 
-MOST, COMMITS = 37, 10
+MOST, COMMITS = 36, 10
 OF_ENGINE = 8
 """Statements of the engine that distributes runs over processes."""
 LOOKED = ("AND kind != 'farewell'", "kind = 'farewell'", "SELECT DISTINCT inbox.session_key")

@@ -197,12 +197,12 @@ def test_titles_and_models(database: Database) -> None:
 
 def test_taking_back_removes_the_last_exchange(database: Database) -> None:
     session = conversation(database, KEY, "one", "two", "three", "four")
-    assert database.write_now(store.take_back, session.id)
+    assert database.write_now(store.take_back, session.id) == []
     now = database.read_now(store.get, session.id)
     assert [m.content for m in database.read_now(store.read_messages, session.id)] == ["one", "two"]
     assert now.message_count == 2
-    assert database.write_now(store.take_back, session.id)
-    assert not database.write_now(store.take_back, session.id)
+    assert database.write_now(store.take_back, session.id) == []
+    assert database.write_now(store.take_back, session.id) is None
     assert database.read_now(store.get, session.id).message_count == 0
 
 
