@@ -567,8 +567,7 @@ class ActiveRun:
         # About three characters to a token, so that it fits also where the tokens of this model are not measured yet.
         most = max(2_000, (window_of(app, fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
-        with app.side_work.held_back():
-            answer = await app.model.ask(summary_request(query, kept, model=fast))
+        answer = await app.model.ask(summary_request(query, kept, model=fast))
         used, session_id, day = answer.usage, self.claimed.session_id, app.today()
         who = self.claimed.who or spending.NOBODY
         await self._database.write(

@@ -146,7 +146,8 @@ class Worker:
                 is_given_up=True,
             )
         try:
-            ended = await advance(work)
+            with self.app.side_work.held_back():
+                ended = await advance(work)
         except ModelUnreachable as error:
             return await self._wait_for_model(run, work, str(error))
         except (InputTooLong, ContextOverflow) as error:

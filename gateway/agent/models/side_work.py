@@ -63,13 +63,14 @@ class SideWork:
                 late = asyncio.get_running_loop().call_later(FAR_SLOWER * usual + LONG_SECONDS, end_if_silent)
                 stack.callback(late.cancel)
             answer = await model.ask(request, heard)
-        if not (beside and self.slows_answers):  # what was given up slowed nothing
+        if not self.slows_answers:  # from then on what was given up would be among the measurements
             (self._beside if beside else self._alone).append((first or self._clock()) - began)
         return answer
 
     @contextlib.contextmanager
     def held_back(self) -> Generator[None]:
-        """While the block lasts, somebody waits for the model: side work that would slow it is given up, and begun again later."""
+        """While the block lasts, somebody waits for the model, also during a tool's call: side work that would slow it is given up, and begun again
+        later."""
         if self.slows_answers:
             self._give_up()
         self._answering += 1

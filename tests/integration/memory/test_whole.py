@@ -1,6 +1,7 @@
 """Memory through the whole worker, from a message to the request that the model gets. What folds find is scripted: these tests show that
 the plumbing holds, not that a model judges well."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from gateway.agent.memory.fold_worker import FoldWorker
+from gateway.agent.models.interface import ModelRequest
 from gateway.agent.tools import memory as memory_tool
 from gateway.agent.tools import session_search
 from sessions import memory, store
@@ -20,7 +22,8 @@ from sessions.records import EndReason, Message, Route
 from sessions.search import message_index, sqlite
 from tests.fakes.model_replies import Failure, call, calls
 from tests.integration.memory.folding import JSON, extractor
-from tests.integration.runs.worker_in_process import KEY, WorkerHarness, worker_in_process
+from tests.integration.runs.worker_in_process import KEY, Plain, WorkerHarness, tool, worker_in_process
+from tests.unit.gateway.agent.models.test_side_work import measured
 
 TOOLS = (memory_tool.TOOL, session_search.TOOL)
 
@@ -232,6 +235,24 @@ async def test_long_passages_are_summarised_by_the_fast_model_and_raw_when_that_
         assert "Summary" not in raw
         assert "user: The garage code is 4711" in raw
         assert len(raw) < 6_000
+
+
+async def test_no_fold_begins_between_the_steps_of_a_run_where_folds_slow_answers(home: Path) -> None:
+    begun: list[asyncio.Task[Any]] = []
+
+    async def work(_: object, __: Plain) -> str:
+        request = ModelRequest(messages=[{"role": "user", "content": "a fold"}])
+        begun.append(asyncio.create_task(it.app.side_work.aside(it.app.model, request)))
+        await asyncio.sleep(0.05)
+        return "done"
+
+    async with worker_in_process(home, [calls(call("work")), "Here you are."], tools=[tool("work", work)]) as it:
+        _, it.app.side_work = await measured(beside=50.0)
+        assert it.app.side_work.slows_answers
+        await it.say("work for me")
+        await asyncio.gather(*begun)
+        asked = [body["messages"][-1]["content"] for body in it.server.bodies]
+        assert (len(asked), asked[1:]) == (3, ["done", "a fold"])
 
 
 async def test_a_pasted_page_is_read_page_by_page_later(home: Path) -> None:

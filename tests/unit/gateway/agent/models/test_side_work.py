@@ -117,7 +117,7 @@ async def test_a_fold_that_is_cancelled_ends_its_call() -> None:
     assert (fold.cancelled(), slow.open) == (True, 0)
 
 
-async def test_a_summary_that_somebody_waits_for_goes_before_a_fold_and_is_not_measured() -> None:
+async def test_while_a_run_works_folds_wait_and_nothing_is_measured_that_is_no_answer() -> None:
     slow, work = await measured(beside=50.0)
     fold = asyncio.create_task(work.aside(cast(Model, slow), FOLD))
     await begun()
