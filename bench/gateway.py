@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
+from bench.corpus import texts
 from bench.table import ResultTable
 from gateway.app import open_app, running
 from gateway.config.model import AgentSection
@@ -26,12 +27,14 @@ from gateway.context import App
 from gateway.observe import heap, logging
 from sessions import runs, store
 from sessions.clock import now_ms
+from sessions.db.schema import runs as runs_table
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import EndReason, InboxRow, Message, Role, Route, RunStatus, Source
 from sessions.search import message_index
 from sessions.topics import Topic, Touch, ids_of
 
 SESSIONS = 32
+MANY, BLOCK, SMALL = 200, 1_024, 16_384
 NAME = "fake-model"
 QUESTION = "Please tell me in one sentence what we decided about the release on Monday."
 IMPORTS = "import aiohttp, openai, sqlalchemy, pydantic, pydantic_settings, ruamel.yaml, structlog, alembic"
@@ -229,6 +232,56 @@ async def one_by_one(table: ResultTable, measured: MeasuredApp, turns: int) -> N
     table.row(f"turn {turns}", f"{late * 1e3:.1f} ms", f"turn 10 {tenth * 1e3:.1f} ms", late / tenth, "<= 1.2")
 
 
+def mean_prompt(conn: Connection, count: int) -> float:
+    """Of the last so many runs, in tokens."""
+    newest = select(runs_table.c.input_tokens).order_by(runs_table.c.created_at.desc()).limit(count).subquery()
+    return conn.scalar(select(func.avg(newest.c.input_tokens))) or 0.0
+
+
+def usual_work() -> float:
+    """CPU seconds of something that is the same each time: others on this machine make all of us slower."""
+    began = time.process_time()
+    for _ in range(300):
+        json.loads(json.dumps({str(number): [QUESTION] for number in range(100)}))
+    return time.process_time() - began
+
+
+async def over_time(home: Path, count: int) -> ResultTable:
+    """What a message costs, its folds and its place in the index included, and the memory, over MANY sessions whose recent turns fill their
+    window after some thousand messages."""
+    table = ResultTable(
+        f"gateway: {count:,} messages over {MANY} sessions, a window of {SMALL:,}, folds and index included"
+    )
+    said, numbers = texts(count, seed=4, mean=40), iter(range(count))
+    blocks: list[tuple[int, float, float, float]] = []
+    with model_server("bench.context", "--serve") as url:
+        model = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none", "context_window": SMALL}
+        (home / "config.yaml").write_text(json.dumps({"model": model, "limits": {"parallel_runs": SESSIONS}}))
+        async with open_app(home, load(home, {})) as app, running(app):
+            measured = MeasuredApp(app)
+            async with measured.open():
+                for done in range(BLOCK, count + 1, BLOCK):
+                    usual, began = usual_work(), time.process_time()
+                    await spread(BLOCK, lambda _: measured.say(str(next(numbers) % MANY), next(said)))
+                    while await app.database.read(message_index.unindexed):  # noqa: ASYNC110  # a bench has the time
+                        await asyncio.sleep(0.2)
+                    cpu = (time.process_time() - began) / BLOCK
+                    prompt = await app.database.read(mean_prompt, BLOCK)
+                    blocks.append((done, cpu, cpu / (usual + usual_work()), prompt))
+                    table.row(
+                        f"after {done:,}",
+                        f"{cpu * 1e3:.1f} ms, {prompt:,.0f} tokens",
+                        f"{megabytes():.0f} MB",
+                        None,
+                        "",
+                    )
+    bounded = [block for block in blocks if block[3] >= 0.95 * blocks[-1][3]]
+    ends = [statistics.median(block[2] for block in some) for some in (bounded[:3], bounded[-3:])]
+    title = f"CPU at the end : where prompts are full, from {bounded[0][0]:,} on"
+    table.row(title, "", "by work that is the same", ends[1] / ends[0], "<= 1.2")
+    return table
+
+
 async def measure(count: int, turns: int, home: Path, *, big: bool) -> ResultTable:
     table = ResultTable(
         f"gateway: {count:,} messages from admission to outbox, {SESSIONS} sessions, a model that answers at once"
@@ -256,11 +309,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=500)
+    parser.add_argument("--over-time", action="store_true", help="instead: what a message costs as sessions grow")
     parser.add_argument("--big", action="store_true", help="also beside a gigabyte of old conversations")
     options = parser.parse_args()
     logging.configure("warning")
     heap.tune()  # as the daemon does
     with tempfile.TemporaryDirectory() as folder:
+        if options.over_time:
+            print(asyncio.run(over_time(Path(folder), options.messages)))
+            return
         print(asyncio.run(measure(options.messages, options.turns, Path(folder), big=options.big)))
 
 

@@ -24,6 +24,8 @@ _NAMED = tuple(
         rf"\b(?P<ago>\d{{1,3}}|{'|'.join(_NUMBERS)})\s+(?P<unit>day|week)s?\s+ago\b",
     )
 )
+_MAY_NAME = re.compile(r"\d|day|night|ago", re.IGNORECASE)
+"""All that name a day contain one of these. One look is a quarter of the time of all patterns, and recall takes one for each message."""
 MOST = 3
 """A text that names more days is looked at for the first ones."""
 Span = tuple[int, int]
@@ -32,6 +34,8 @@ Span = tuple[int, int]
 
 def named_days(text: str, now: int, timezone: str) -> list[Span]:
     """Returns the days until today that the text names. `now`: when it was written. A day without a year is the last one of that name."""
+    if _MAY_NAME.search(text) is None:
+        return []
     zone = ZoneInfo(timezone)
     today = as_time(now, zone).date()
     days = (_day(match.groupdict(), today) for pattern in _NAMED for match in pattern.finditer(text))
