@@ -227,7 +227,7 @@ WINDOW = 128_000
 _SPEAKER = re.compile(r"^\[[^\]\n]{1,80}\] ")
 _COUNT = re.compile(r"count (?:up )?to (\d+)", re.IGNORECASE)
 _SLOWLY = re.compile(r"count\b.*\bslowly\b", re.IGNORECASE)
-_HELP = re.compile(r"(?:help|\?|what can (?:you do|i try)\b.*)\W*$", re.IGNORECASE)
+_HELP = re.compile(r"(?:help(?: me)?|\?|what can (?:you do|i try)\b.*)\W*$", re.IGNORECASE)
 _LONG = re.compile(r"(?:write|give me|show me) (?:a )?(?:very )?(?:long|markdown)\b", re.IGNORECASE)
 _REMINDER = re.compile(r"Remind the user: (.+)", re.DOTALL)
 _KNOW = re.compile(r"what do you (?:know|remember)", re.IGNORECASE)
@@ -377,7 +377,7 @@ def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON], cal
     return (
         "I am the practice model of this gateway: a handful of fixed rules, no real AI. "
         f"I understood that you wrote:\n\n{as_quoted(said[:SHOWN_CHARACTERS] or '(nothing)')}\n\n"
-        "Write `help` to see what you can try. Set `model` in config.yaml to talk to a real model."
+        "Write `help` to see what you can try. `hermes setup` connects a real model."
     )
 
 

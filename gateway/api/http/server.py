@@ -237,7 +237,8 @@ def _hint(request: web.Request) -> str:
     for prefix in ("/v1", "/api"):
         if any(endpoint.path.split("/")[1:3] == [prefix[1:], first] for endpoint in ENDPOINTS):
             return f"It may be {prefix}{path[:80]}."
-    return "The base URL of an OpenAI client ends with /v1; /docs lists all there is, and a browser can open /ui."
+    what = "" if request.path.startswith("/v1/") else "The base URL of an OpenAI client ends with /v1. "
+    return f"{what}/docs lists all there is, and a browser can open /ui."
 
 
 def error_response(error: Exception, request: web.Request) -> ApiError:

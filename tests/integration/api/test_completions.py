@@ -226,6 +226,7 @@ async def test_a_base_url_that_is_not_ours_is_told_how_it_ends(home: Path) -> No
             ("POST", "/v1/v1/responses", "It may be /v1/responses."),
             ("GET", "/v1/jobs", "It may be /api/jobs."),
             ("GET", "/", "ends with /v1"),
+            ("POST", "/v1/embeddings", "at this address. /docs lists all there is"),
         ):
             status, answer, _ = await gw.ask(method, path)
             assert (status, is_error_body(answer)) == (404, True)
