@@ -161,7 +161,7 @@ def identify(server: ServerState, request: web.Request) -> CallerKey:
         log.warning("auth.throttled" if wait else "auth.denied", remote=request.remote, path=request.path)
     if wait:
         raise _slow_down("Too many wrong keys from this address.", wait, code="too_many_wrong_keys")
-    raise _denied("This key is not known.")
+    raise _denied("This key is not known. It is in the file api_key of the home, or among api.keys.")
 
 
 def _denied(message: str) -> ApiError:
