@@ -78,7 +78,7 @@ def test_nothing_is_written_where_no_systemd_answers(asked: Path):
     (asked.parent / "bin/systemctl").write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
     refused = hermes(asked, "install", "--user")
     assert refused.returncode == 1
-    assert "`hermes gateway run` runs in the foreground" in refused.stderr
+    assert "hermes gateway run` runs in the foreground" in refused.stderr
     assert not (asked.parent / ".config").exists()
 
 
