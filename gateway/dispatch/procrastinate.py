@@ -45,6 +45,14 @@ class _Fetched:
     again_at: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A run that this process works on, and the job that led to it."""
+
+    wakeup: Wakeup
+    fence: int
+
+
 class ProcrastinateDispatch:
     """`serves`: it works on all keys but those of terminals; else only on those that are added."""
 
@@ -57,7 +65,7 @@ class ProcrastinateDispatch:
         self._bus = bus
         self._serves = serves
         self._queues: list[str] = []  # of terminals
-        self._jobs: dict[str, Wakeup] = {}  # by the run that each has led to
+        self._held: dict[str, _Held] = {}  # by the run's id
         self._ended: list[int] = []  # jobs that the next fetch ends
         self._wake = asyncio.Event()
         self._wake.set()
@@ -143,14 +151,18 @@ class ProcrastinateDispatch:
         task.add_done_callback(self._beside.discard)
 
     async def poll(self) -> None:
-        """Takes the jobs of processes that are gone, and finds work that has no job: what was put aside until now, what was lost."""
-        now = self.app.clock()
-        stalled, without, seen = await self.app.database.read(self._look, now)
+        """Takes the jobs of processes that are gone, finds work that has no job (what was put aside until now, what was lost), and runs of this
+        process that others have stopped or taken over without a word.
+        """
+        now, claimed = self.app.clock(), {run_id: held.fence for run_id, held in self._held.items()}
+        stalled, without, seen, gone = await self.app.database.read(self._look, now, claimed)
+        if gone:
+            self._bus.hear(frozenset(Touch(topic, run_id) for run_id in gone for topic in (Topic.STOPPED, Topic.RUN)))
         left, self._seen = seen & self._seen, seen  # nobody has taken them in all this time
         if not self._bus.is_steady:  # those that have ended in order are free at once
             stalled = await self.app.database.read(wakeups.ended, stalled) if stalled else []
         async with self._fetching:  # or a fetch that is under way would be taken for a lost one
-            known = [*self._ended, *(each.job for each in self._jobs.values())]
+            known = [*self._ended, *(each.wakeup.job for each in self._held.values())]
             lost = await self.app.database.read(wakeups.lost, self.worker, known)
             if lost:
                 await self.app.database.write(wakeups.rescue, lost, self._bus.in_runs, me=self.worker)
@@ -164,10 +176,13 @@ class ProcrastinateDispatch:
         if lost or stalled or without or left or self._bus.is_alone:  # else the bus says so as often
             self._wake.set()  # there may be jobs of which no word has come
 
-    def _look(self, conn: Connection, now: int) -> tuple[list[Wakeup], list[tuple[str, str | None]], set[int]]:
+    def _look(
+        self, conn: Connection, now: int, claimed: dict[str, int]
+    ) -> tuple[list[Wakeup], list[tuple[str, str | None]], set[int], list[str]]:
         due = farewells.due(conn, now, FAREWELLS)
         without = wakeups.without_job(conn, runs.in_flight_now(conn, now), due)
-        return wakeups.stalled(conn), without, wakeups.in_queues_of_others(conn, self.worker)
+        gone = runs.lost(conn, claimed) if claimed else []
+        return wakeups.stalled(conn), without, wakeups.in_queues_of_others(conn, self.worker), gone
 
     # --- claims ---
 
@@ -219,7 +234,7 @@ class ProcrastinateDispatch:
                 self._wake.set()
                 raise
             if fetched is not None and fetched.run is not None:
-                self._jobs[fetched.run.id] = fetched.wakeup
+                self._held[fetched.run.id] = _Held(wakeup=fetched.wakeup, fence=fetched.run.fence)
                 self.app.places.enter(fetched.wakeup.group)
             return fetched
 
@@ -263,11 +278,11 @@ class ProcrastinateDispatch:
         self._bus.sign_of_life()
 
     async def release(self, run: Run) -> None:
-        wakeup = self._jobs.pop(run.id, None)
-        if wakeup is None:
+        held = self._held.pop(run.id, None)
+        if held is None:
             return
-        self.app.places.leave(wakeup.group)
-        self._ended.append(wakeup.job)
+        self.app.places.leave(held.wakeup.group)
+        self._ended.append(held.wakeup.job)
         self._wake.set()
         if not self._claims:  # nobody fetches any more
             await self._finish_ended()

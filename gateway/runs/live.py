@@ -87,6 +87,10 @@ class LiveEvents:
 
         return stop
 
+    def is_here(self, run_id: str) -> bool:
+        """Whether this process works on the run, so that its own commits tell of it."""
+        return run_id in self._here
+
     def steps_before(self, run_id: str) -> int | None:
         """Returns how many steps the run had when work on it began here; None when nobody works on it here."""
         so_far = self._texts.get(run_id)

@@ -39,7 +39,6 @@ class Worker:
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._draining = False
         self._taking: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -49,7 +48,7 @@ class Worker:
     async def run(self) -> None:
         """Takes runs and drives them, renews their leases, and looks for work that no commit has told of. Ends when drained."""
         database = self.app.database
-        unlisten = database.listen(self._on_commit, Topic.STOPPED, Topic.LOOK)
+        unlisten = database.listen(self._on_commit, Topic.STOPPED)
         uncount = database.listen(self._count_stopped, Topic.STOPPED, only_own=True)
         try:
             async with asyncio.TaskGroup() as group:
@@ -224,10 +223,7 @@ class Worker:
     # --- beside the runs ---
 
     def _on_commit(self, touched: frozenset[Touch]) -> None:
-        if stopped := ids_of(Topic.STOPPED, touched):
-            self._loop.call_soon_threadsafe(self._interrupt, stopped)
-        if ids_of(Topic.LOOK, touched) and self._active:
-            self._loop.call_soon_threadsafe(self._look)
+        self._loop.call_soon_threadsafe(self._interrupt, ids_of(Topic.STOPPED, touched))
 
     def _count_stopped(self, touched: frozenset[Touch]) -> None:
         for _ in ids_of(Topic.STOPPED, touched):
@@ -237,15 +233,6 @@ class Worker:
         for run_id in run_ids:
             if run_id in self._active:
                 self._active[run_id][1].cancel()
-
-    def _look(self) -> None:
-        """Looks whether runs were stopped or taken over by another process, whose word may have been lost."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._logged("run.not_looked_at", self._interrupt_lost))
-
-    async def _interrupt_lost(self) -> None:
-        claimed = {run_id: run.fence for run_id, (run, _) in self._active.items()}
-        self._interrupt(await self.app.database.read(runs.lost, claimed))
 
     async def _keep_alive(self) -> None:
         while True:

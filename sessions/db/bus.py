@@ -100,6 +100,10 @@ class Bus:
         """Tells the others of a commit, soon."""
         self._put([("t", _packed(touch)) for touch in touched], TOGETHER_SECONDS)
 
+    def hear(self, touched: frozenset[Touch]) -> None:
+        """Does what a notification of another process would do: it was lost, and what it told of was found."""
+        self._on_touched(touched)
+
     def tell(self, event: Live) -> None:
         """Tells the others of a live event, soon after."""
         self._put([("l", event)], LIVE_SECONDS)

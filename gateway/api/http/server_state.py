@@ -103,11 +103,11 @@ class WaitingCall(Protocol):
 
 class WaitingCalls:
     """The HTTP calls of this process that wait for an answer. Another process answers some of them, and its notification may be lost: so every two
-    seconds one query looks for all of them, and each call with news is told to `look`.
+    seconds one query looks for all of those, and each call with news is told to `look`.
     """
 
-    def __init__(self, database: Database, changes: CommitListener) -> None:
-        self._database = database
+    def __init__(self, app: App, changes: CommitListener) -> None:
+        self._app = app
         self._calls: set[WaitingCall] = set()
         self._asking: asyncio.Task[None] | None = None
         changes.on(Topic.LOOK, "", self._look)
@@ -122,11 +122,13 @@ class WaitingCalls:
             self._asking = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:
-        calls = tuple(self._calls)
+        calls = [call for call in self._calls if call.run_id is None or not self._app.live.is_here(call.run_id)]
+        if not calls:
+            return
         queued = [call.dedup_key for call in calls if call.run_id is None]
         followed = [call.run_id for call in calls if call.run_id is not None]
         with suppress(StateError):  # asked again in two seconds
-            news = await self._database.read(journal.with_news, queued, followed)
+            news = await self._app.database.read(journal.with_news, queued, followed)
             for call in calls:
                 if (call.run_id or call.dedup_key) in news:
                     call.look()
@@ -155,7 +157,7 @@ class ServerState:
         self.clock = clock
         self.host_check = HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts))
         self.changes = CommitListener(app.database)
-        self.waiting = WaitingCalls(app.database, self.changes)
+        self.waiting = WaitingCalls(app, self.changes)
         self.hub = EventHub(app.database, app.live, self.changes, app.clock())
         self.upload_places = FairPlaces(limits.large_arriving, share=1)
         self.hook_places = NewestFirst(limits.hooks_arriving)

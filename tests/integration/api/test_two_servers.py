@@ -5,9 +5,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gateway.dispatch.procrastinate import ProcrastinateDispatch
+from sessions import runs
+from sessions.db import open_database
+from sessions.topics import Topic, Touch
 from tests.fakes.model_replies import Reply
-from tests.integration.api.serving import Gateway, client_of, gateway, one_message
+from tests.integration.api.serving import CHAT, Gateway, client_of, gateway, one_message
 from tests.integration.api.test_deployments import events
+from tests.integration.runs.test_statements import counted
 
 MAIN = "/v1/deployments/dep_main"
 
@@ -93,3 +98,33 @@ async def test_words_that_were_lost_on_the_way_are_there_in_the_end(home: Path, 
         pieces = await streamed(a, "count")
         assert "".join(pieces) == "one two three four"
         assert pieces[-2:] == [" two three four", ""]  # nothing twice
+
+
+async def test_a_held_run_is_asked_about_by_nobody_and_its_stop_is_found_though_no_word_of_it_came(
+    home: Path, postgres_url: str, monkeypatch
+) -> None:
+    monkeypatch.setattr(ProcrastinateDispatch, "poll_seconds", 3_600)
+    reached, never = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        reached.set()
+        await never.wait()
+
+    async with gateway(home, [Reply(text="late", before=hold)], database_url=postgres_url) as gw:
+        held = asyncio.create_task(gw.ask("POST", "/v1/chat/completions", CHAT, X_Hermes_Session_Id="s"))
+        await reached.wait()
+        bus = gw.database.bus
+        assert bus is not None
+        with counted() as found:
+            bus.hear(frozenset({Touch(Topic.LOOK, "")}))
+            await asyncio.sleep(0.2)
+        assert [text for text in found if "FROM runs" in text] == []
+        elsewhere = open_database(home, postgres_url)
+        assert elsewhere.bus is not None
+        (run,) = await elsewhere.read(runs.latest, 5)
+        await elsewhere.write(runs.stop, run.id, gw.app.clock())
+        assert elsewhere.bus.take_waiting()  # and nobody is told
+        elsewhere.close()
+        await gw.app.dispatch.poll()
+        async with asyncio.timeout(1):
+            assert (await held)[0] == 200
