@@ -22,7 +22,7 @@ DATABASE = "state.db"
 def opened(cli: Cli) -> Generator[Database]:
     """Opens the database; it is made where there is none. Raises BadHome or Unusable."""
     prepare_home(cli.home)
-    database = open_database(cli.home, database_url(cli.home, cli.environ))
+    database = open_database(cli.home, database_url(cli.home, cli.environ), is_patient=True)
     try:
         yield database
     finally:

@@ -17,9 +17,10 @@ from sessions.errors import NewerSchema, OlderSchema, Unusable
 __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
 
-def open_database(home: Path, url: str = "", *, connections: int = 5) -> Database:
-    """The database of this home; `connections` with a server, and two more at times. Raises Unusable, or a subclass, with a sentence for a person, Busy
-    while the home moves to another database.
+def open_database(home: Path, url: str = "", *, connections: int = 5, is_patient: bool = False) -> Database:
+    """The database of this home; `connections` with a server, and two more at times. `is_patient`: its transactions may wait for a person who reads
+    what comes out; else a server ends those of a process that stands still. Raises Unusable, or a subclass, with a sentence for a person, Busy while
+    the home moves to another database.
     """
     with moves.settled(home, url) as came_to_nothing:
         listeners: list[Listener] = []
@@ -30,7 +31,8 @@ def open_database(home: Path, url: str = "", *, connections: int = 5) -> Databas
                 from sessions.packages import install_command
 
                 raise Unusable(f"PostgreSQL needs its client library. Run: {install_command('postgres')}") from error
-            backend = postgres.Postgres(postgres.make_engine(url, connections), listeners, connections)
+            engine = postgres.make_engine(url, connections, idle_seconds=0.0 if is_patient else postgres.IDLE_SECONDS)
+            backend = postgres.Postgres(engine, listeners, connections)
             database = _migrated(backend, listeners, came_to_nothing)
             database.read_now(lambda conn: backend.clock.sync(lambda: conn.scalar(postgres.SERVER_TIME) or 0))
             return database
@@ -102,6 +104,8 @@ def migrate(conn: Connection, *, head: str = HEAD, more: Sequence[Path] = ()) ->
     if revision is None or revision < head:
         from sessions.db.migrations import upgrade
 
+        if conn.dialect.name != "sqlite":  # between two statements it may have much to compute
+            conn.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
         upgrade(conn, more)
     elif revision > head:
         _refuse_unless_usable(conn, revision, head)

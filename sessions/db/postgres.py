@@ -36,7 +36,12 @@ _CONNECTING = {
 _LOCK = 0x4845524D4553
 
 
-def make_engine(url: str, connections: int = 5) -> Engine:
+IDLE_SECONDS = 5.0
+"""A process that says nothing for so long in the middle of a transaction stands still: its locks are given to those who are about to take its work."""
+
+
+def make_engine(url: str, connections: int = 5, *, idle_seconds: float = 0.0) -> Engine:
+    """`idle_seconds`: after how long the server ends a transaction of which it hears nothing; 0: never."""
     try:
         parsed = make_url(url)
         engine = create_engine(
@@ -51,6 +56,14 @@ def make_engine(url: str, connections: int = 5) -> Engine:
             "database.url is no PostgreSQL address; one looks like postgresql://user:password@host/name."
         ) from error
     event.listen(engine, "connect", _refuse_unless_unicode, insert=True)  # before SQLAlchemy asks for anything
+
+    def limit_idle_time(connection: Any, _: Any) -> None:
+        # Not with the options of the connection, which poolers refuse.
+        connection.execute(f"SET idle_in_transaction_session_timeout = {round(idle_seconds * 1000)}")
+        connection.commit()
+
+    if idle_seconds:
+        event.listen(engine, "connect", limit_idle_time)
     return engine
 
 

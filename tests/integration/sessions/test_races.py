@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, Table, func, select
 
 from sessions import deployments, memory, overheard, people, runs, spending, store
-from sessions.db import Database, open_database
+from sessions.db import Database, open_database, postgres
 from sessions.db.schema import deployments as deployments_table
 from sessions.db.schema import observations, pairings, sessions, usage
 from sessions.db.schema import overheard as overheard_table
@@ -55,6 +55,35 @@ async def race(database: Database, work: Work, number: int) -> list[object]:
 
 def count(table: Table) -> Callable[[Connection], int]:
     return lambda conn: conn.scalar(select(func.count()).select_from(table)) or 0
+
+
+async def test_who_stands_still_in_a_transaction_loses_its_locks_and_runs_it_again(
+    home: Path, postgres_url: str, team: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "IDLE_SECONDS", 0.2)
+    still = open_database(home, postgres_url)
+    stands, goes_on, tries = threading.Event(), threading.Event(), list[int]()
+
+    def count_one(conn: Connection) -> None:
+        spending.add(conn, "day", "ann", messages=1)
+
+    def stand_still(conn: Connection) -> None:
+        count_one(conn)
+        stands.set()
+        goes_on.wait()
+        tries.append(conn.scalar(select(1)) or 0)
+
+    late = asyncio.create_task(still.write(stand_still))
+    await asyncio.to_thread(stands.wait)
+    try:
+        async with asyncio.timeout(5):
+            await team.write(count_one)
+    finally:
+        goes_on.set()
+        await late
+    assert (await team.read(spending.of_person, "day", "ann")).messages == 2
+    assert len(tries) == 1  # the first time it came no further
+    still.close()
 
 
 async def test_the_first_answers_of_a_day_are_all_counted(team: Database) -> None:
