@@ -1,7 +1,7 @@
 """What a run sends to its chat: its answer, its questions, their closed cards, the notice of an interruption, the line about a reset."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from gateway.runs.live import NO_REPLY
 from gateway.texts import format_duration, say
@@ -31,32 +31,29 @@ def reply_body(text: str, route: Route, *, asked: bool = True) -> Content | None
 
 
 _ASKED = {
-    "schedule": re.compile(
+    "run.nothing_scheduled": re.compile(
         r"(?<!did you )\bremind me (?:to|at|on|tomorrow|tonight|later|next|every|in (?:\d|an?|half|one|two|three|five|ten))\b"
         r"|\bset (?:me )?an? (?:reminder|alarm|timer)\b|\bwake me (?:up )?(?:at|in|tomorrow)\b",
         re.IGNORECASE,
     ),
-    "memory": re.compile(
+    "run.nothing_forgotten": re.compile(
         r"\A\W*(?:please |(?:can|could|will|would) you (?:please )?)?"
         r"(?:forget (?:what (?:i|we)|everything|all|my|that (?:i|my|we)|(?:the|this) note)|(?:delete|remove|erase) (?:my|the|this|that) notes?)\b",
         re.IGNORECASE,
     ),
 }
-"""What people ask for that only a call of this tool does, as they say it in English."""
+"""What people ask for that only a tool does, as they say it in English; and what they are told when none was called."""
 _ADMITS = re.compile(
     r"\b(?:can(?:no|['’])t|unable|not able|(?:do|did|could|have)(?:n['’]t| not)|nothing|no note)\b", re.IGNORECASE
 )
 
 
-def not_done(asked: str, answer: str, called: Collection[str]) -> str:
-    """Returns a line for the end of an answer: that nothing was scheduled, or forgotten, although somebody asked for it. Small models claim to have
-    done it without the call. Empty when the tool was called, when the answer says so itself, and when it asks back.
-    `called`: the tools that this run has called."""
+def not_done(asked: str, answer: str) -> str:
+    """Returns a line for the end of an answer for which no tool was called: that nothing was scheduled, or forgotten, although somebody asked for it.
+    Small models claim to have done it. Empty when the answer says so itself, and when it asks back."""
     if not answer.strip() or answer.rstrip().endswith("?") or _ADMITS.search(answer):
         return ""
-    missing = [tool for tool, asks in _ASKED.items() if tool not in called and asks.search(asked)]
-    lines = {"schedule": "run.nothing_scheduled", "memory": "run.nothing_forgotten"}
-    return "".join(f"\n\n{say(lines[tool])}" for tool in missing)
+    return "".join(f"\n\n{say(line)}" for line, asks in _ASKED.items() if asks.search(asked))
 
 
 def interruption_notice(away_ms: int, unsure: Sequence[str]) -> str | None:

@@ -361,13 +361,12 @@ class ActiveRun:
         return is_over
 
     def _not_done(self, answer: Answer) -> str:
-        run, history = self.claimed, self._snapshot.history
-        if run.kind is not RunKind.CHAT or self._snapshot.session.source in EXACT or answer.text.strip() == NO_REPLY:
+        run, seen = self.claimed, self._snapshot
+        if run.kind is not RunKind.CHAT or seen.session.source in EXACT or answer.text.strip() == NO_REPLY:
             return ""
-        called = {
-            call["function"]["name"] for each in history if each.run_id == run.id for call in each.tool_calls or ()
-        }
-        return not_done(words_of(history, run.id), answer.text, called)
+        if any(each.tool_calls for each in seen.history if each.run_id == run.id):
+            return ""
+        return not_done(words_of(seen.history, run.id), answer.text)
 
     def _answers_voice(self) -> bool:
         """Returns whether the last message that this run has read is a voice message."""

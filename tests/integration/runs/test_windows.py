@@ -9,8 +9,9 @@ import pytest
 from gateway.agent.window import window_of
 from gateway.texts import say
 from sessions.records import RunStatus
+from tests.fakes.model_replies import call, calls
 from tests.fakes.model_rules import Speaks, prompt_tokens
-from tests.integration.runs.worker_in_process import worker_in_process
+from tests.integration.runs.worker_in_process import Plain, tool, worker_in_process
 
 PAGE = "".join(f"This is sentence {number} of a page that somebody has pasted. " for number in range(600))  # 35 kB
 
@@ -33,10 +34,14 @@ async def test_a_pasted_page_is_answered_with_what_was_left_out(home: Path, size
 
 
 async def test_an_answer_that_claims_a_reminder_ends_with_the_truth(home: Path) -> None:
-    async with worker_in_process(home, then="I will remind you.") as it:
-        await it.say("Remind me tomorrow at nine to call my mother.")
-        text = (await it.sent())[-1]["text"]
-        assert text == f"I will remind you.\n\n{say('run.nothing_scheduled')}" == (await it.messages())[-1].content
+    async def calendar(_: object, __: Plain) -> str:
+        return "added"
+
+    script = ["I will remind you.", calls(call("calendar")), "I will remind you."]
+    async with worker_in_process(home, script, tools=[tool("calendar", calendar)]) as it:
+        for told in (f"I will remind you.\n\n{say('run.nothing_scheduled')}", "I will remind you."):
+            await it.say("Remind me tomorrow at nine to call my mother.")
+            assert (await it.sent())[-1]["text"] == told == (await it.messages())[-1].content
 
 
 async def test_what_fits_is_answered_without_a_word_about_it(home: Path) -> None:

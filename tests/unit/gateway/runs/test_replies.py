@@ -41,8 +41,7 @@ def test_silence_is_an_answer_in_groups(kind: ChatKind):
     ],
 )
 def test_what_was_asked_for_and_not_done_is_said(asked: str, answer: str, key: str):
-    assert not_done(asked, answer, ()) == (f"\n\n{say(key)}" if key else "")
-    assert not_done(asked, answer, {"schedule", "memory"}) == ""
+    assert not_done(asked, answer) == (f"\n\n{say(key)}" if key else "")
 
 
 def test_in_a_dm_something_is_always_said():
