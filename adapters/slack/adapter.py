@@ -35,7 +35,7 @@ from adapters.http import MALFORMED, Json, part, text
 from adapters.slack.app_manifest import NEEDED
 from adapters.slack.config import SlackConfig
 from adapters.slack.live import Askers, LiveAnswers, Statuses, mention
-from adapters.slack.lookups import Names, Roots
+from adapters.slack.lookups import ChatTypes, Names, Roots
 from adapters.slack.normalize import SlackBot, normalize
 from adapters.slack.render import render, view, with_slacks_commands
 from adapters.slack.socket import Socket
@@ -84,6 +84,7 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
         self._statuses = Statuses(self._web)
         self._names = Names(self._web)
         self._roots = Roots(self._web)
+        self._chat_types = ChatTypes()
         self._me: SlackBot | None = None
         self._workspace = "Slack"
         self._deliver: Deliver | None = None
@@ -215,7 +216,7 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
             self._revoked.set()
         me = self._me or await self._identify()
         try:
-            return normalize(body, me)
+            return normalize(await self._chat_types.complete(body), me)
         except MALFORMED as error:
             log.warning("slack.event_skipped", event_id=body.get("event_id"), reason=type(error).__name__)
             return []

@@ -1,4 +1,4 @@
-"""What Slack's events do not hold and is asked for: names of people, their direct chats, and the first message of a thread."""
+"""What an event of Slack does not hold and is found out: names of people, their direct chats, the first message of a thread, the kind of a chat."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from adapters.base import DeliveryError
-from adapters.http import part, parts, text
+from adapters.http import Json, part, parts, text
 from adapters.slack.normalize import SlackBot, app_root
 from adapters.slack.web import SlackWeb
 from sessions.keys import Address
@@ -18,6 +18,8 @@ log = structlog.get_logger(__name__)
 _KEPT = 5_000
 _SECONDS = 1.0
 """So long an answer is waited for: an event has to be acknowledged within three."""
+TYPE_SECONDS = 0.5
+"""The two events of a mention are sent in the same moment."""
 
 
 class Names:
@@ -59,6 +61,42 @@ class Names:
             opened = await self._web.query("conversations.open", users=user)
             self._chats[user] = text(part(opened, "channel"), "id")
         return replace(inbound, address=replace(inbound.address, chat_id=self._chats[user]))
+
+
+class ChatTypes:
+    """The types of chats. A mention comes as two events, `message` and `app_mention`, in either order, and only the first one names the type: without
+    it a group DM would be taken for a channel, which is another session.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, str] = OrderedDict()
+        self._news = asyncio.Condition()
+
+    async def complete(self, body: Json) -> Json:
+        """Returns the body with the type of the chat in its event, where that is known within TYPE_SECONDS."""
+        event = part(body, "event")
+        channel = text(event, "channel")
+        if not channel or event.get("type") not in {"message", "app_mention", "agent_session_stopped"}:
+            return body
+        if channel_type := text(event, "channel_type"):
+            await self._learn(channel, channel_type)
+            return body
+        if channel not in self._known and event["type"] == "app_mention":
+            try:
+                async with asyncio.timeout(TYPE_SECONDS), self._news:
+                    await self._news.wait_for(lambda: channel in self._known)
+            except TimeoutError:  # an app may hear of mentions alone: the next one is not held up
+                await self._learn(channel, "channel")
+        return {**body, "event": {**event, "channel_type": self._known.get(channel)}}
+
+    async def _learn(self, channel: str, channel_type: str) -> None:
+        if self._known.get(channel) == channel_type:
+            return
+        self._known[channel] = channel_type
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        async with self._news:
+            self._news.notify_all()
 
 
 class Roots:

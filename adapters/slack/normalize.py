@@ -142,10 +142,9 @@ def _stopped(event: Json, team: str) -> Iterator[Inbound]:
     thread, at = text(event, "thread_ts"), text(event, "event_ts") or text(event, "ts")
     if not user or not channel:
         return
-    kind = ChatKind.DM if channel.startswith("D") else ChatKind.CHANNEL
     yield Inbound(
         dedup_key=f"sl:{team}:{channel}:{thread}:stopped:{at}",
-        address=Address(platform=Platform.SLACK, kind=kind, chat_id=channel, thread_id=thread or None),
+        address=_address(event.get("channel_type"), channel, thread or None),
         sender=Sender(id=user),
         message_id=thread or at,
         text="/stop",

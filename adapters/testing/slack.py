@@ -35,11 +35,13 @@ ALL_SCOPES = (
 
 
 class SlackServer(SlackApi):
-    """One workspace with one app. `retry`: seconds until an event that was not acknowledged comes again."""
+    """One workspace with one app. `retry`: seconds until an event that was not acknowledged comes again. `mentions_come_first`: `app_mention` comes
+    before its `message`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time, retry: float = 0.3, scopes: str = ALL_SCOPES) -> None:
         super().__init__(clock, scopes)
         self.retry = retry
+        self.mentions_come_first = False
         self.webhook = ""
         self.pending: list[Json] = []
         self.handed_over: list[float] = []
@@ -91,10 +93,12 @@ class SlackServer(SlackApi):
         if file is not None:
             event |= {"subtype": "file_share", "files": [self._file(file)]}
         said.body = {**event, **more}
-        self.event(said.body)
+        events = [said.body]
         if f"<@{self.bot.id}>" in text and room.kind != "im":
             mention = {key: value for key, value in said.body.items() if key not in {"channel_type", "subtype"}}
-            self.event({**mention, "type": "app_mention"})
+            events.insert(0 if self.mentions_come_first else 1, {**mention, "type": "app_mention"})
+        for each in events:
+            self.event(each)
         return said
 
     def edits(self, room: Room, message: Said, text: str, *, by_person: bool = True) -> None:

@@ -230,7 +230,9 @@ async def test_where_there_are_no_streams_and_sessions_it_edits(home: Path, driv
         await s.until(lambda: driver.server.status_texts[(group.id, root.id)] == "")
 
 
-async def test_group_dms_and_private_channels(home: Path, driver: SlackDriver) -> None:
+@pytest.mark.parametrize("first", ["message", "app_mention"])
+async def test_group_dms_and_private_channels(home: Path, driver: SlackDriver, first: str) -> None:
+    driver.server.mentions_come_first = first == "app_mention"
     async with scene(home, driver) as s:
         group = driver.server.group_dm()
         driver.says(group, driver.mention("hello"))
