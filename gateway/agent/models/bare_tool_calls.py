@@ -1,5 +1,5 @@
-"""Tool calls that small models write without JSON: a tool's name and its arguments on one line, such as `session_search, "query": "tea"` or
-`memory save likes tea`.
+"""Tool calls that small models write otherwise than as an object of JSON: a tool's name and its arguments on one line, such as
+`session_search, "query": "tea"` or `memory save likes tea`, or an element, such as `<function name="files" arguments='{"action": "list"}'/>`.
 
 A name alone is none, and neither is a name before words that are no arguments: people talk of files, skills and memory, too.
 """
@@ -17,6 +17,16 @@ _PIECES = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,;"])+')
 _PAIR = re.compile(r'\s*"?(?P<key>\w+)"?\s*[:=]\s*(?P<value>.+)', re.DOTALL)
 _ASSIGNMENT = re.compile(r'[,:(]\s*(?:\w+\s*=|"\w+"\s*:)')
 _LONGEST_LINE = 1_000
+ELEMENTS = ("<function", "<invoke", "<tool")
+_ELEMENT = re.compile(
+    r"(?:</?tools?>\s*)*<(?:function|function_call|invoke|tool|tool_call)(?:=|\s+(?:name|tool)\s*=\s*)[\"']?(?P<name>[\w-]{1,64})[\"']?(?P<rest>.*)",
+    re.DOTALL,
+)
+_PARAMETER = re.compile(
+    r"<parameter(?:=|\s+name\s*=\s*)[\"']?(?P<key>\w+)[\"']?\s*>(?P<value>.*?)</parameter>", re.DOTALL
+)
+_BEFORE_OBJECT = re.compile(r"\s*>?\s*(?:(?:arguments|parameters|args|input)\s*=\s*)?[\"']?\s*(?=\{)")
+_AFTER_ELEMENT = re.compile(r"[\"'\s]*/?>?\s*(?:</?\w+>\s*)*")
 
 
 def may_open(text: str, offered: Mapping[str, JSON]) -> bool:
@@ -38,6 +48,9 @@ def may_open(text: str, offered: Mapping[str, JSON]) -> bool:
 def read(text: str, offered: Mapping[str, JSON]) -> tuple[str, JSON] | None:
     """Returns the tool's name and the arguments of an answer that is such a line and nothing else; arguments are empty where the line cannot be
     understood, or more follows it. Returns None when the answer is text."""
+    if element := _ELEMENT.match(text.strip()):
+        name = element["name"]
+        return (name, _of_element(element["rest"], offered[name])) if name in offered else None
     line, _, more = text.strip().partition("\n")
     found = _OPENING.match(line)
     name = next((each for each in offered if found and each.lower() == (found["name"] or "").lower()), None)
@@ -68,6 +81,23 @@ def read(text: str, offered: Mapping[str, JSON]) -> tuple[str, JSON] | None:
     if not pairs and "action" not in arguments:
         return None
     return name, {} if more.strip() else arguments
+
+
+def _of_element(rest: str, function: JSON) -> JSON:
+    """Returns the arguments of an element, which are its parameters or an object of JSON; empty when there are none, or more follows."""
+    arguments: Any = {}
+    if pairs := _PARAMETER.findall(rest):
+        properties = _properties(function)
+        arguments = {key: _value(value.strip(), properties.get(key, {})) for key, value in pairs}
+        rest = _PARAMETER.sub("", rest)
+    elif before := _BEFORE_OBJECT.match(rest):
+        rest = rest[before.end() :]
+        try:
+            arguments, end = json.JSONDecoder(strict=False).raw_decode(rest)
+        except ValueError:
+            return {}
+        rest = rest[end:]
+    return arguments if _AFTER_ELEMENT.fullmatch(rest) else {}
 
 
 def _taken_apart(inside: str, function: JSON) -> tuple[dict[str, Any], list[str]]:

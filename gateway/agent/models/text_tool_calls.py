@@ -137,10 +137,8 @@ _BLOCK = re.compile(
 )
 """A call in a fence, or in the tags of the templates that small models were trained with: they confuse one tag with another."""
 _BLOCK_OPENINGS = (
+    *bare_tool_calls.ELEMENTS,
     "```tool",
-    "<tool_call>",
-    "<tool_response>",
-    "<tools>",
     "</tools>",
     "}",
     "]",

@@ -205,6 +205,15 @@ BARE_CALLS = {
     "memory save vegetarian": ("memory", {"action": "save", "text": "vegetarian"}),
     'I look it up.\nsession_search(query="tea")': ("session_search", {"query": "tea"}),
     "files: list": ("files", {"action": "list"}),
+    """<function name="memory" arguments='{"kind": "fact", "text": "It's > 3"}'/>\n</tools>""": (
+        "memory",
+        {"kind": "fact", "text": "It's > 3"},
+    ),
+    '<tools>\n<function=session_search>\n{"query": "tea"}\n</function>\n</tools>': ("session_search", {"query": "tea"}),
+    '<invoke name="session_search"><parameter name="query">tea</parameter><parameter=limit>3</parameter></invoke>': (
+        "session_search",
+        {"query": "tea", "limit": 3},
+    ),
     '{"name": "files", "arguments": {"action": "list"}}\n```': ("files", {"action": "list"}),
 }
 OWN = Toolbox.of(BUILT).schemas
@@ -230,6 +239,8 @@ async def test_a_tool_name_with_its_arguments_and_nothing_else_is_a_call(text):
         "session_search",
         "<tools></tools>",
         "<tools>\n</tools>\n",
+        '<function name="session_search" arguments=\'{"query": "tea"}\'>You like tea.',
+        "<function=files>",
         "<tool_response>\n[wrong arguments for files: they are no JSON]\n</tool_response>",
         "}",
         " ]}\n",
@@ -261,6 +272,8 @@ async def test_what_is_left_of_a_call_is_not_shown_and_the_answer_is_asked_for_o
         "Memory",
         "Take {1, 2}",
         "A smile :] and a set {1}",
+        "<function> is no element of HTML.",
+        '<function name="unknown"/>',
     ],
 )
 async def test_people_may_talk_of_what_tools_are_called(text):
