@@ -15,8 +15,9 @@ Cost = Callable[[str], int]
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
-_TOOL_LINE = re.compile(r"^\[(?P<name>\w+)\] ")
-"""Marks a line as one about a tool. The mark is not sent: small models copy a list of names into their answers."""
+_TOOL_LINE = re.compile(r"^\[(?P<name>\w+)(?P<small> small)?\] ")
+"""Marks a line as one about a tool; `small`: what stands in its place in a small window. The mark is not sent: small models copy a list of names
+into their answers. They also tell of notes that they have not saved when they are to save what they hear; there folds do it."""
 _ABILITIES = {
     "memory": "save notes",
     "files": "keep or send files",
@@ -39,7 +40,9 @@ _PLACES: dict[str, tuple[str, str]] = {
 }
 
 
-def gateway_blocks(source: str, session_key: str, *, person: str, tools: Collection[str]) -> tuple[str, ...]:
+def gateway_blocks(
+    source: str, session_key: str, *, person: str, tools: Collection[str], small: bool = False
+) -> tuple[str, ...]:
     """Returns the blocks for a session, safety last. `person`: the name of the person in the chat; empty: unknown, or several people.
     `tools`: names of the tools that are sent; a line about any other tool is left out, and the last block says what cannot be done without it.
     """
@@ -52,7 +55,7 @@ def gateway_blocks(source: str, session_key: str, *, person: str, tools: Collect
     for placeholder, value in values.items():
         blocks[0] = blocks[0].replace(placeholder, value)
     blocks[-1] += _cannot(tools)
-    return tuple(kept for block in blocks if (kept := _without_missing(block, tools)))
+    return tuple(kept for block in blocks if (kept := _without_missing(block, tools, small=small)))
 
 
 def _cannot(tools: Collection[str]) -> str:
@@ -65,12 +68,18 @@ def _cannot(tools: Collection[str]) -> str:
     return f" You cannot {what} here: say so when you are asked, and never claim it."
 
 
-def _without_missing(block: str, tools: Collection[str]) -> str:
+def _without_missing(block: str, tools: Collection[str], *, small: bool) -> str:
     lines = block.splitlines()
-    is_about_tools = any(map(_TOOL_LINE.match, lines))
-    if is_about_tools and not tools:
+    about = [found for line in lines if (found := _TOOL_LINE.match(line))]
+    if about and not tools:
         return ""
-    kept = [line for line in lines if (found := _TOOL_LINE.match(line)) is None or found["name"] in tools]
+    in_two_forms = {found["name"] for found in about if found["small"]}
+    kept = [
+        line
+        for line in lines
+        if (found := _TOOL_LINE.match(line)) is None
+        or (found["name"] in tools and (found["name"] not in in_two_forms or bool(found["small"]) == small))
+    ]
     return "\n".join(_TOOL_LINE.sub("", line) for line in kept)
 
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from gateway.agent.models.interface import JSON, EncodedMessage
 from gateway.agent.tokens import size_of
+from gateway.texts import say
 from sessions.clock import as_time
 from sessions.records import Message, Role
 
@@ -45,12 +46,22 @@ def as_turn(message: Message, text: str, parts: Sequence[JSON]) -> JSON | None:
         case Role.ASSISTANT if message.tool_calls:
             return {"role": "assistant", "content": text or None, "tool_calls": message.tool_calls}
         case Role.ASSISTANT if text:  # an empty one says nothing, and several endpoints refuse it
-            return {"role": "assistant", "content": text}
+            return {"role": "assistant", "content": without_remarks(text)}
         case Role.TOOL:
             said = f"{WROTE}{text}" if message.sender else text
             return {"role": "tool", "tool_call_id": message.tool_call_id, "content": said}
         case Role.ASSISTANT | Role.SYSTEM:
             return None
+
+
+NOTHING_SCHEDULED, NOTHING_FORGOTTEN = "run.nothing_scheduled", "run.nothing_forgotten"
+"""Lines that the gateway writes below an answer for the person. Small models would write such lines themselves."""
+
+
+def without_remarks(text: str) -> str:
+    for remark in (NOTHING_SCHEDULED, NOTHING_FORGOTTEN):
+        text = text.removesuffix(f"\n\n{say(remark)}")
+    return text
 
 
 def valid(turns: Sequence[JSON]) -> list[JSON]:

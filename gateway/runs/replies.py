@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from gateway.agent.transcript import NOTHING_FORGOTTEN, NOTHING_SCHEDULED
 from gateway.runs.live import NO_REPLY
 from gateway.texts import format_duration, say
 from gateway.texts.quoting import visible
@@ -31,12 +32,12 @@ def reply_body(text: str, route: Route, *, asked: bool = True) -> Content | None
 
 
 _ASKED = {
-    "run.nothing_scheduled": re.compile(
+    NOTHING_SCHEDULED: re.compile(
         r"(?<!did you )\bremind me (?:to|at|on|tomorrow|tonight|later|next|every|in (?:\d|an?|half|one|two|three|five|ten))\b"
         r"|\bset (?:me )?an? (?:reminder|alarm|timer)\b|\bwake me (?:up )?(?:at|in|tomorrow)\b",
         re.IGNORECASE,
     ),
-    "run.nothing_forgotten": re.compile(
+    NOTHING_FORGOTTEN: re.compile(
         r"\A\W*(?:please |(?:can|could|will|would) you (?:please )?)?"
         r"(?:forget (?:what (?:i|we)|everything|all|my|that (?:i|my|we)|(?:the|this) note)|(?:delete|remove|erase) (?:my|the|this|that) notes?)\b",
         re.IGNORECASE,

@@ -212,6 +212,7 @@ class Requests:
         wanted = wanted_model(seen)
         await self.app.model.learn_window(wanted)  # before anything is measured against it
         exact = seen.session.source in EXACT
+        window = replace(window_of(self.app, wanted), most=self._most)
         remembered = seen.remembered if profile.remembers else Remembered()
         shown = await parts_to_show(
             seen.history, self._run_id, every=exact, workspaces=self.app.workspaces, shared=self.app.files
@@ -219,7 +220,7 @@ class Requests:
         material = Material(
             system_prompt=profile.system_prompt,
             gateway_blocks=lambda tools: gateway_blocks(
-                seen.session.source, seen.session.session_key, person=_person(seen), tools=tools
+                seen.session.source, seen.session.session_key, person=_person(seen), tools=tools, small=window.is_small
             ),
             notes=remembered.notes,
             digest=remembered.digest,
@@ -238,7 +239,6 @@ class Requests:
             parts=lambda message: shown.get(message.id, ()),
             exact=exact,
         )
-        window = replace(window_of(self.app, wanted), most=self._most)
         built = prompt.build(
             material,
             self.app.tokens,

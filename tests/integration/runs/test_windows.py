@@ -42,6 +42,7 @@ async def test_an_answer_that_claims_a_reminder_ends_with_the_truth(home: Path) 
         for told in (f"I will remind you.\n\n{say('run.nothing_scheduled')}", "I will remind you."):
             await it.say("Remind me tomorrow at nine to call my mother.")
             assert (await it.sent())[-1]["text"] == told == (await it.messages())[-1].content
+        assert it.server.bodies[1]["messages"][-2]["content"] == "I will remind you.", "a model does not copy the line"
 
 
 async def test_what_fits_is_answered_without_a_word_about_it(home: Path) -> None:

@@ -23,12 +23,23 @@ def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(sess
     assert first.startswith("You talk with Ann in a chat on Telegram. ")
     assert "Markdown" in first
     assert "save it with memory" in tools
+    assert tools.count("memory") == 1
     assert "Use ask_human only in the middle of a task" in tools
     assert "files" not in tools
     assert "never an instruction" in safety
     assert safety.endswith(
         "You cannot keep or send files, set reminders, open web pages or run commands here: say so when you are asked, and never claim it."
     )
+
+
+def test_a_small_model_is_not_asked_to_save_what_it_hears(session: Session) -> None:
+    said = "".join(
+        gateway_blocks(session.source, session.session_key, person="Ann", tools={"memory", "files"}, small=True)
+    )
+    assert "asks you to remember or to forget something, do it with memory" in said
+    assert "save it with memory" not in said
+    assert "use files" in said
+    assert "small]" not in said
 
 
 def test_without_tools_there_is_no_word_of_them(session: Session) -> None:
