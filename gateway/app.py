@@ -33,8 +33,8 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
 from gateway.runs.history import JournalTails, MemoryViews
 from gateway.runs.live import LiveEvents
+from gateway.runs.outages import ModelOutages
 from gateway.runs.reset_policies import ResetPolicies
-from gateway.runs.waiting import ModelOutages
 from gateway.runs.worker import Worker
 from sessions import processes
 from sessions.clock import Clock, now_ms

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from gateway.observe.metrics import Metrics
     from gateway.runs.history import JournalTails, MemoryViews
     from gateway.runs.live import LiveEvents
+    from gateway.runs.outages import ModelOutages
     from gateway.runs.reset_policies import ResetPolicies
-    from gateway.runs.waiting import ModelOutages
     from gateway.runs.worker import Worker
     from sessions.db import Database
     from sessions.jobs import JobLimits

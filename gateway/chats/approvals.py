@@ -1,5 +1,7 @@
-"""Answers to waiting questions of runs, by button or in words: decides whether a message answers the question, records the choice of a
-button, and tells people whose message has to wait for the answer; edits cards that can no longer be answered, and reminds of those that wait. Questions are approvals of a tool call and questions of the agent.
+"""Questions of runs that wait for a person: decides whether a message answers one, and records the tap of a button.
+
+Also tells people whose message has to wait for the answer, edits cards that can no longer be answered, and reminds of those that wait. A
+question is an approval of a tool call or one that the agent asks. How an answer is stored: `sessions/runs/waiting.py`.
 """
 
 from dataclasses import dataclass
@@ -58,8 +60,8 @@ def notify_held_up(conn: Connection, inbound: Inbound, chat: ChatContext, waitin
         body = Content(text=say("ask.waiting", question=question_text(ask)))
         runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
     elif chat.route is not None:
-        key, body = f"held_up:{inbound.dedup_key}", Content(text=say("ask.held_up"))
-        outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
+        body = Content(text=say("ask.held_up"))
+        runs.tell_held_up(conn, chat.session_key, chat.route, inbound.dedup_key, body, chat.now)
 
 
 def decide(conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bool) -> str | None:

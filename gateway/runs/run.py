@@ -23,9 +23,9 @@ from gateway.observe.logging import get_logger
 from gateway.runs.farewell import as_farewell, limits_of, next_try
 from gateway.runs.live import NO_REPLY, Kind, LiveEvent
 from gateway.runs.loop import Result, Situation
+from gateway.runs.outages import GIVE_UP_MINUTES, GIVE_UP_MS
 from gateway.runs.replies import approval_card, interruption_notice, not_done, question_card, reply_body, reset_line
 from gateway.runs.request import EXACT, Requests, Snapshot, take_snapshot, wanted_model
-from gateway.runs.waiting import GIVE_UP_MINUTES, GIVE_UP_MS, park
 from gateway.texts import say
 from sessions import asks, outbox, runs, spending, store
 from sessions.db.engine import WaitingDatabase
@@ -192,7 +192,7 @@ class ActiveRun:
         app, seen, wanted = self.app, self._snapshot, self._wanted
         # A run that /retry has woken asks all the same, and so does one that cannot wait.
         woken = self.claimed.fence > 1 and seen.run.away_since is None
-        if self.may_sleep and not woken and (why := app.outages.known(wanted, app.clock())) is not None:
+        if self.may_sleep and not woken and (why := app.outages.why_not_to_ask(wanted, app.clock())) is not None:
             raise ModelUnreachable(why)
         request = await self._requests.build(seen, self._profile, self._toolbox)
         began = time.monotonic()
@@ -502,7 +502,7 @@ class ActiveRun:
         """Parks the run, unless something came in meanwhile: that may be the answer, so it is taken in and the model decides again."""
         shown, announces = self._headed(card if self._snapshot.run.route else None)
         self.is_parked = await self._database.write(
-            park,
+            runs.park,
             self._with_time_worked(),
             call,
             question,
@@ -512,6 +512,7 @@ class ActiveRun:
             args_hash=args_hash,
             card=shown,
             announces=announces,
+            held_up=Content(text=say("ask.held_up")),
         )
         if self.is_parked:
             log.debug("ask.asked", run_id=self.claimed.id, kind=kind.value)

@@ -17,8 +17,8 @@ from gateway.observe.logging import get_logger
 from gateway.runs.farewell import OWED_MS, SECONDS
 from gateway.runs.live import LiveEvent
 from gateway.runs.loop import LoopEnd, advance
+from gateway.runs.outages import GIVE_UP_MINUTES
 from gateway.runs.run import ActiveRun
-from gateway.runs.waiting import GIVE_UP_MINUTES
 from gateway.texts import say
 from sessions import jobs, runs
 from sessions.errors import DatabaseUnavailable, LeaseLost, StateError

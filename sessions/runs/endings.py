@@ -205,6 +205,6 @@ def _end(
     if run.kind is RunKind.JOB:
         jobs.mark_ended(conn, run, status, now, reason=reason, error=error)
     if run.kind is RunKind.FAREWELL:
-        farewells.release(conn, run)
+        farewells.stop_holding_up(conn, run)
     if inbox.count_unread(conn, run.session_key) if more is None else more:  # the next one of this key may start
         touch(conn, Topic.INBOX, run.session_key)

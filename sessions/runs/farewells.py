@@ -120,7 +120,7 @@ def notes_saved(conn: Connection, session_id: str) -> int:
     return conn.scalar(select(func.count()).select_from(observations).where(*saved)) or 0
 
 
-def release(conn: Connection, farewell: Run) -> None:
+def stop_holding_up(conn: Connection, farewell: Run) -> None:
     """Lets whoever waits for this farewell go on: it is over, or its model is away."""
     waiting = active(conn, farewell.session_key)
     # A run that was claimed once sleeps for another reason: for its model, or for its time.

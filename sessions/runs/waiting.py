@@ -20,7 +20,6 @@ from sessions.records import (
     InboxKind,
     InboxMode,
     InboxOutcome,
-    InboxRow,
     Message,
     Route,
     Run,
@@ -49,10 +48,12 @@ def park(
     args_hash: str | None = None,
     card: Content | None = None,
     announces: str | None = None,
+    held_up: Content | None = None,
 ) -> bool:
     """Sleep as a row until a human answers: no task, no lease. False while something is unread, which may be the answer already.
 
     `card` is what is sent to the chat; `{ask}` in the data of its buttons becomes the number of the ask. `announces`: as in `finish`.
+    `held_up`: what the senders of unread messages from other places are told, which are taken in when the run no longer waits.
     """
     lock(conn, run.session_key)
     check_fence(conn, run, now)
@@ -89,6 +90,9 @@ def park(
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
     if row is not None and row.mode is InboxMode.QUEUE and people.same_place(conn, run.route, row.route):
         answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now, approved=False)
+    for each in waiting:
+        if held_up is not None and each.route is not None and not people.same_place(conn, run.route, each.route):
+            tell_held_up(conn, each.session_key, each.route, each.dedup_key, held_up, now)
     return True
 
 
@@ -158,10 +162,9 @@ def require_no_approval(conn: Connection, run: Run) -> None:
         raise MayNotApprove(asks.about(ask))
 
 
-def held_up(conn: Connection, run: Run) -> list[InboxRow]:
-    """Returns messages from other places, which are taken in when the run no longer waits."""
-    unread = inbox.unread(conn, run.session_key)
-    return [row for row in unread if row.route is not None and not people.same_place(conn, run.route, row.route)]
+def tell_held_up(conn: Connection, session_key: str, route: Route, dedup_key: str, body: Content, now: int) -> None:
+    """Tells the sender of this message, once, that it waits for the answer to a question that was asked elsewhere."""
+    outbox.put(conn, route, body, now, dedup_key=f"held_up:{dedup_key}", session_key=session_key)
 
 
 def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
@@ -295,7 +298,7 @@ def sleep(
     conn.execute(_SLEEP.values(**changed, lease_owner=None, lease_until=None), {"run": run.id})
     # The person's next message must not wait for a model that is away.
     if run.kind is RunKind.FAREWELL:
-        farewells.release(conn, run)
+        farewells.stop_holding_up(conn, run)
     if current.away_since is None and notice is not None and current.route is not None:
         # One notice for each absence, also when this transaction is repeated.
         key = f"{run.id}:away:{since}"

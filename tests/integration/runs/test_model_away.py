@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from gateway.runs.waiting import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
+from gateway.runs.outages import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
 from gateway.texts import say
 from sessions import runs
 from sessions.db.schema import runs as runs_table

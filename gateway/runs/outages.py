@@ -1,14 +1,6 @@
-"""What a run waits for: the answer of a person, and a model that is away. Both are stored before the wait, so they outlive the process."""
+"""Remembers which models are away, and when each is tried again. What a run that sleeps meanwhile stores is in `sessions/runs/waiting.py`."""
 
 from dataclasses import dataclass
-from typing import Any
-
-from sqlalchemy import Connection
-
-from gateway.texts import say
-from sessions import outbox, runs
-from sessions.messages import Content
-from sessions.records import Message, Run
 
 SHORTEST_PAUSE_MS = 10_000
 LONGEST_PAUSE_MS = 60_000
@@ -33,7 +25,7 @@ class ModelOutages:
     def __init__(self) -> None:
         self._outages: dict[str | None, _Outage] = {}
 
-    def known(self, model: str | None, now: int) -> str | None:
+    def why_not_to_ask(self, model: str | None, now: int) -> str | None:
         """Returns why it is useless to ask now; None: ask. Of several callers at the time of a try, one gets None."""
         outage = self._outages.get(model)
         if outage is None:
@@ -64,16 +56,3 @@ class ModelOutages:
     def mark_back(self, model: str | None) -> bool:
         """Notes that the model has answered. Returns True when it was away before."""
         return self._outages.pop(model, None) is not None
-
-
-def park(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:
-    """Parks the run in one transaction, and tells callers in other places that they are held up."""
-    if not runs.park(conn, run, call, question, now, **more):
-        return False
-    for row in runs.held_up(conn, run):
-        if row.route is not None:
-            key = f"held_up:{row.dedup_key}"
-            outbox.put(
-                conn, row.route, Content(text=say("ask.held_up")), now, dedup_key=key, session_key=row.session_key
-            )
-    return True
