@@ -1,4 +1,4 @@
-"""Ranks the messages that contain words of a query; the same on both databases, for the command line, recall and the agent's tool.
+"""Ranks the messages that contain words of a query: the same on both databases, for the command line, recall and the agent's tool.
 
 A rare word counts more. Rarity is counted within the searched namespace, so that the ranking reveals nothing of others. A word counts by
 where it is (`WEIGHTS`): in the message, its sender's name, the messages around it, or notes that were made from the message.
@@ -15,21 +15,21 @@ from sessions.search.query import SearchScope, Term
 MOST = 100_000
 RANK_OFFSET = 60
 """The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
-TELLING, LEAST, MOST_TERMS = 0.7, 2, 12
+LEAST_RARITY, ALWAYS_COUNTED, MOST_TERMS = 0.7, 2, 12
+"""A query looks for so many words, the rarest. The first of them count however common they are, the others when they are this rare."""
 RECALL_MOST_TERMS, RECALL_MOST_NEAR = 8, 5
 """Recall looks for so many words, the rarest that some message contains, in messages and in the messages around them. In notes it looks
 also for words that no message contains."""
-HOLDERS, RECALL_NEAR = 500, 200
-"""In a namespace with many messages, a word that more messages than this contain counts only when the query has few others; for recall, which
-searches for every new message, not at all. So the time of a search is bounded. The same for the messages around those with the word."""
+COMMON, COMMON_NEAR = 500, 200
+"""A word is common when more messages than this contain it: in a namespace with many messages it counts only when the query has few others; for
+recall, which searches for every new message, not at all. So the time of a search is bounded. The same for the messages around those with the
+word."""
 COUNTED = 1_000
 """Recall counts the messages of a namespace only up to this number. Counting more changes no ranking in `bench/recall.py`."""
-RARE = 1.5
+LEAST_RARITY_NEAR = 1.5
 """Only words of at least this rarity count for the messages around a message; more common words are near almost every message."""
-MANY = 200
+MANY_MESSAGES = 200
 """From this many messages on, a word that about half of them contain counts only when the query has few others."""
-
-
 MEASURED = 100
 """So many of the best messages are ranked by their length, too."""
 SATURATION, LENGTH = 1.2, 0.25
@@ -106,39 +106,40 @@ def ranked(
     literal: bool = False,
     recall: bool = False,
 ) -> list[int]:
-    """Returns ids of messages, best first. `literal`: only a message's own words count. `recall`: it has to
-    be fast; else LEAST terms count even when they are common."""
+    """Returns ids of messages, best first. `literal`: only a message's own words count. `recall`: it has to be
+    fast; else the rarest of the terms count even when they are common."""
     for_recall = recall and not literal
-    known = min(scope.messages, COUNTED) if for_recall else 0
+    counted_before = min(scope.messages, COUNTED) if for_recall else 0
     if for_recall:  # a word that more messages contain does not count then
-        counts = index.count(terms, HOLDERS + 1, 0 if known == COUNTED else COUNTED)
+        counts = index.count(terms, COMMON + 1, 0 if counted_before == COUNTED else COUNTED)
     else:
         counts = index.count(terms, None, None)
-    total = max(known, counts.messages)
-    said = [_Word(_rarity(total, n), term, n) for term, n in zip(terms, counts.holders, strict=True)]
+    total = max(counted_before, counts.messages)
+    words = [_Word(_rarity(total, n), term, n) for term, n in zip(terms, counts.holders, strict=True)]
     if literal:
-        return _by_length(index, [_weighed(Place.TEXT, word) for word in said], limit)
-    least = 0 if recall else LEAST
-    telling = max(TELLING, math.log(max(1.0, total / HOLDERS)))
-    said.sort(key=lambda word: -word.rarity)
+        return _by_length(index, [_weighed(Place.TEXT, word) for word in words], limit)
+    words.sort(key=lambda word: -word.rarity)
     if not for_recall:  # recall limits the words later: those that no message contains must not push out the others
-        del said[MOST_TERMS:]
-    said = [word for place, word in enumerate(said) if place < least or total < MANY or word.rarity >= telling]
-    most, most_near = (
-        (RECALL_MOST_TERMS, RECALL_MOST_NEAR) if for_recall and total >= MANY else (MOST_TERMS, MOST_TERMS)
-    )
-    near = 0.0 if total < MANY else max(RARE, math.log(max(1.0, total / RECALL_NEAR)) if for_recall else RARE)
+        del words[MOST_TERMS:]
+    most, most_near, least_near = MOST_TERMS, MOST_TERMS, 0.0
+    if total >= MANY_MESSAGES:
+        always, least_rarity = 0 if recall else ALWAYS_COUNTED, max(LEAST_RARITY, math.log(total / COMMON))
+        words = [word for rank, word in enumerate(words) if rank < always or word.rarity >= least_rarity]
+        least_near = LEAST_RARITY_NEAR
+        if for_recall:
+            most, most_near = RECALL_MOST_TERMS, RECALL_MOST_NEAR
+            least_near = max(least_near, math.log(total / COMMON_NEAR))
     skipped = counts.empty if scope.names_of_senders else {*counts.empty, Place.SENDER}
-    found_near = said if len(said) > 1 else []  # one word's neighbours contain it themselves
-    words = {
-        Place.TEXT: [word for word in said if word.holders][:most],
-        Place.SENDER: said[:most],
+    around = words if len(words) > 1 else []  # one word's neighbours contain it themselves
+    in_place = {
+        Place.TEXT: [word for word in words if word.holders][:most],
+        Place.SENDER: words[:most],
         # What no message contains is near none; but the words of a phrase may be there without following each other.
-        Place.NEAR: [w for w in found_near if w.rarity >= near and (w.holders or len(w.term.words) > 1)][:most_near],
-        Place.NOTE: said[:most],
-        Place.ASKED: said[:most],
+        Place.NEAR: [w for w in around if w.rarity >= least_near and (w.holders or len(w.term.words) > 1)][:most_near],
+        Place.NOTE: words[:most],
+        Place.ASKED: words[:most],
     }
-    wanted = [_weighed(place, word) for place in Place if place not in skipped for word in words[place]]
+    wanted = [_weighed(place, word) for place in Place if place not in skipped for word in in_place[place]]
     return _by_length(index, wanted, limit) if wanted else []
 
 
