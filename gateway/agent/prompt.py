@@ -123,12 +123,14 @@ def build(
     measure = Measure(tokens, model or "", material.parts)
     plan = _plan(material, own, measure, window)
     system = _system_message(material, plan, measure)
-    known = measure.text(system["content"]) - measure.text(plan.core)
-    recent = plan.shares.recent_beside(known, window)
+    of_core = measure.text(plan.core)
+    of_memory = measure.text(system["content"]) - of_core
+    recent = plan.shares.recent_beside(of_memory, window)
     cut = _Cutter(measure, plan, material.timezone, recent)
     kept = cut.recent(earlier, material.message_count - len(own))
     context = _context(material, plan, measure, [each.message.id for each in kept] + [each.id for each in own])
-    cut.run = max(0, min(RUN_BUDGET, plan.left - known - sum(each.cost for each in kept) - measure.text(context)))
+    of_kept, of_context = sum(each.cost for each in kept), measure.text(context)
+    cut.run = max(0, min(RUN_BUDGET, plan.left - of_memory - of_kept - of_context))
     new = [as_turn(each, cut.clip_own(each), cut.parts_of_own(each)) for each in cut.own(own)]
     turns = valid([turn for turn in [*(each.turn for each in kept), *new] if turn is not None])
     messages: list[JSON] = [system]
@@ -140,14 +142,13 @@ def build(
         raise AssertionError(f"a prompt of {size} tokens was made for a window that takes {window.whole}")
     output = window.answer_beside(size, wanted_output)
     request = ModelRequest(messages=messages, tools=plan.tools, model=model, max_output_tokens=output)
-    fixed, said = measure.text(plan.core) + tokens.tools(plan.tools, measure.model), sum(each.cost for each in kept)
-    found = measure.text(context)
+    fixed = of_core + tokens.tools(plan.tools, measure.model)
     blocks = {
         "system prompt and tools": (fixed, None),
-        "notes, summary and skills": (known, plan.shares.notes + plan.shares.digest + plan.shares.skills),
-        "recent messages": (said, recent),
-        "found by search": (found, plan.shares.recall),
-        "the new message, and what the run added": (max(0, size - fixed - known - said - found), None),
+        "notes, summary and skills": (of_memory, plan.shares.notes + plan.shares.digest + plan.shares.skills),
+        "recent messages": (of_kept, recent),
+        "found by search": (of_context, plan.shares.recall),
+        "the new message, and what the run added": (max(0, size - fixed - of_memory - of_kept - of_context), None),
     }
     return Built(request=request, size=size, core=plan.core, cut=cut.cuts_of(own), blocks=blocks)
 
@@ -190,8 +191,8 @@ def _plan(material: Material, own: Sequence[Message], measure: Measure, window: 
     names = {tool["function"]["name"] for tool in tools}
     left = window.room - callers - new - measure.tools(tools)
     budget = layered + window.own_prompt(left - layered, measure.tools(tools))
-    said = core(material.system_prompt, material.layered, material.gateway_blocks(names), budget, measure.text)
-    left -= measure.text(said) + MESSAGE_OVERHEAD + BESIDE
+    core_text = core(material.system_prompt, material.layered, material.gateway_blocks(names), budget, measure.text)
+    left -= measure.text(core_text) + MESSAGE_OVERHEAD + BESIDE
     needed = window.room - left
     if material.exact and needed > window.whole:
         raise InputTooLong.of(needed, window.size, measure.model or None)
@@ -205,7 +206,7 @@ def _plan(material: Material, own: Sequence[Message], measure: Measure, window: 
         left -= new
     return _PromptPlan(
         tools=[*tools, *material.callers_tools],
-        core=said,
+        core=core_text,
         left=left,
         small=window.is_small,
         shares=shares(left + new, window, new),
@@ -239,17 +240,18 @@ def _fitting(material: Material, measure: Measure, window: Window, room: int) ->
 
 
 def _fits_small(tools: Sequence[JSON], beside: int, material: Material, measure: Measure, window: Window) -> bool:
-    said = beside + sum(map(measure.text, material.gateway_blocks({tool["function"]["name"] for tool in tools})))
-    return measure.tools(tools) + said <= max(window.fixed, said + window.fixed // 3)
+    system = beside + sum(map(measure.text, material.gateway_blocks({tool["function"]["name"] for tool in tools})))
+    return measure.tools(tools) + system <= max(window.fixed, system + window.fixed // 3)
 
 
 def _system_message(material: Material, plan: _PromptPlan, measure: Measure) -> EncodedMessage:
     content = _system(material, plan, measure)
-    known: EncodedMessage | None = material.derived.get("system")
-    if known is None or known["content"] != content:
-        message: JSON = {"role": "system", "content": content}
-        known = material.derived["system"] = EncodedMessage(message, size_of(message))
-    return known
+    earlier: EncodedMessage | None = material.derived.get("system")
+    if earlier is not None and earlier["content"] == content:
+        return earlier
+    message: JSON = {"role": "system", "content": content}
+    new = material.derived["system"] = EncodedMessage(message, size_of(message))
+    return new
 
 
 def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
@@ -266,13 +268,13 @@ def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
 def _notes(material: Material, budget: int, measure: Measure, *, small: bool) -> str:
     """Returns the lines of the notes that fit. They are chosen once for all requests with the same notes and settings."""
     made_for = (budget, measure.factor, small)
-    known: tuple[object, str] | None = material.derived.get("notes")
-    if known is None or known[0] != made_for:
+    earlier: tuple[object, str] | None = material.derived.get("notes")
+    if earlier is None or earlier[0] != made_for:
         texts = {each.id: each.short if small and each.short is not None else each.text for each in material.notes}
         shown = [each for each in material.notes if texts[each.id]]
         chosen = choose(shown, budget, {each.id: measure.text(texts[each.id]) + 1 for each in shown})
-        known = material.derived["notes"] = (made_for, "\n".join(texts[each.id] for each in chosen))
-    return known[1]
+        earlier = material.derived["notes"] = (made_for, "\n".join(texts[each.id] for each in chosen))
+    return earlier[1]
 
 
 class _Earlier(NamedTuple):

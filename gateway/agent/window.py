@@ -101,10 +101,10 @@ class Shares:
     recent: int
     recall: int
 
-    def recent_beside(self, known: int, window: Window) -> int:
-        """Returns the budget of the recent turns when notes, digest and skills take `known` tokens: in a small window they get what is left of
+    def recent_beside(self, of_memory: int, window: Window) -> int:
+        """Returns the budget of the recent turns when notes, digest and skills take `of_memory` tokens: in a small window they get what is left of
         that, however much it is."""
-        recent = self.recent + max(0, self.notes + self.digest + self.skills - known)
+        recent = self.recent + max(0, self.notes + self.digest + self.skills - of_memory)
         return recent if window.is_small else min(window.recent, recent)
 
 
@@ -115,18 +115,18 @@ def shares(left: int, window: Window, new: int = 0) -> Shares:
     level = history * _LEVELS // most if most > 0 else 0
     history = most * level // _LEVELS
     recall = min(RECALL_BUDGET, history // 3)
-    rest, known = history - recall, sum(_KNOWN)
+    rest, most_memory = history - recall, sum(_MEMORY)
     # In a small window the recent turns come before the notes: what is not in them has to be in the notes already.
-    recent = min(window.recent, max(rest * 6 // 10, rest - known))
-    notes, digest, skills = (min(rest - recent, known) * budget // known for budget in _KNOWN)
+    recent = min(window.recent, max(rest * 6 // 10, rest - most_memory))
+    notes, digest, skills = (min(rest - recent, most_memory) * budget // most_memory for budget in _MEMORY)
     return Shares(notes=notes, digest=digest, skills=skills, recent=recent, recall=recall)
 
 
-_KNOWN = (NOTES_BUDGET, DIGEST_BUDGET, SKILLS_BUDGET)
+_MEMORY = (NOTES_BUDGET, DIGEST_BUDGET, SKILLS_BUDGET)
 
 
 def _for_history(left: int, window: Window) -> int:
-    full = sum(_KNOWN) + window.recent + RECALL_BUDGET
+    full = sum(_MEMORY) + window.recent + RECALL_BUDGET
     return min(full, max(0, left - RUN_BUDGET, left * 3 // 4))
 
 
