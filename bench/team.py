@@ -2,7 +2,8 @@
 together, whether a session stays in order, and what runs that only wait cost.
 
 The client, the model and PostgreSQL share the machine with the workers, so what counts is the processor time of a message; messages a second
-say how much the machine as a whole can do.
+say how much the machine as a whole can do. `--apart` measures as many gateways that share nothing but the machine, too: the same calls cost more in
+several processes than in one that is never idle, whatever these tell each other, and the more the fewer cores they share.
 """
 
 import argparse
@@ -99,11 +100,11 @@ class Team:
             await answer.read()
         return time.perf_counter() - began
 
-    async def load(self, count: int) -> list[float]:
+    async def load(self, count: int, lines: int = LINES) -> list[float]:
         async def line(number: int) -> list[float]:
-            return [await self.call(f"line {number}", "What did we decide?") for _ in range(count // LINES)]
+            return [await self.call(f"line {number}", "What did we decide?") for _ in range(count // lines)]
 
-        return [took for line in await asyncio.gather(*map(line, range(LINES))) for took in line]
+        return [took for line in await asyncio.gather(*map(line, range(lines))) for took in line]
 
     def cpu(self) -> tuple[float, float]:
         """Of the workers, and of PostgreSQL."""
@@ -177,7 +178,25 @@ async def team(workers: int, server: PostgresServer, model: str) -> AsyncGenerat
                 database.close()
 
 
-async def measure(table: ResultTable, count: int, teams: list[int]) -> None:
+async def cpu_apart(server: PostgresServer, model: str, gateways: int, count: int) -> float:
+    """Returns the milliseconds for each message of so many gateways of one worker and a database each."""
+    async with contextlib.AsyncExitStack() as stack:
+        them = [await stack.enter_async_context(team(1, server, model)) for _ in range(gateways)]
+
+        def cpu() -> float:
+            return sum(each.cpu()[0] for each in them) + them[0].cpu()[1]
+
+        async def load(count: int) -> int:
+            shares = await asyncio.gather(*(each.load(count // gateways, LINES // gateways) for each in them))
+            return sum(map(len, shares))
+
+        await load(LINES * 12)
+        before = cpu()
+        done = await load(count)
+        return (cpu() - before) / done * 1e3
+
+
+async def measure(table: ResultTable, count: int, teams: list[int], *, apart: bool) -> None:
     alone: dict[str, float] = {}
     with postgres() as server, model_server("bench.team", "--model") as model:
         for workers in teams:
@@ -218,12 +237,16 @@ async def measure(table: ResultTable, count: int, teams: list[int]) -> None:
                         None,
                         f"<= {idle + workers:.1f}",
                     )
+            if apart and workers > 1:
+                cost = await cpu_apart(server, model, workers, count)
+                table.row("  CPU of as many that share nothing", f"{cost:.1f} ms", "", cost / alone["cpu"], "")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_600)
     parser.add_argument("--workers", type=int, nargs="+", default=list(AIMS))
+    parser.add_argument("--apart", action="store_true", help="also as many gateways that share nothing")
     parser.add_argument("--model", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.model:
@@ -232,7 +255,7 @@ def main() -> None:
     table = ResultTable(
         f"team: {options.messages:,} calls of {LINES} sessions over HTTP, a model that takes {MODEL_SECONDS * 1e3:.0f} ms"
     )
-    asyncio.run(measure(table, options.messages, options.workers))
+    asyncio.run(measure(table, options.messages, options.workers, apart=options.apart))
     print(table)
 
 

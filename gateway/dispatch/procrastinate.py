@@ -201,8 +201,9 @@ class ProcrastinateDispatch:
                 elif fetched.again_at is not None:
                     pause = (fetched.again_at - self.app.clock()) / 1000
                     self._loop.call_later(max(0.0, pause), self.notify, fetched.wakeup.session_key)
-        except asyncio.CancelledError:  # drained
+        except asyncio.CancelledError:
             self._claims = self._takes = False
+            await self._finish_ended()
             if self._has_own:
                 with contextlib.suppress(StateError):  # others find it
                     await self.app.database.write(wakeups.offer, self.worker, (), self._bus.in_runs)
@@ -227,6 +228,8 @@ class ProcrastinateDispatch:
             try:
                 fetched = await asyncio.shield(taking)
             except asyncio.CancelledError:
+                # First, since nobody fetches any more, which would finish the jobs of runs that end meanwhile.
+                self._claims = self._takes = False
                 await self._return_fetched(taking, ended)
                 raise
             except BaseException:
@@ -289,6 +292,8 @@ class ProcrastinateDispatch:
 
     async def _finish_ended(self) -> None:
         ended, self._ended = self._ended, []
+        if not ended:
+            return
         try:
             await self.app.database.write(wakeups.finish, self.worker, ended)
         except StateError as error:  # found by `poll`, here or elsewhere

@@ -1,19 +1,24 @@
 """What people see in their chats, on every platform alike."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, text
 
 from adapters.testing.people import SentFile
+from gateway.app import open_app, running
+from gateway.config.reading import load
+from gateway.context import App
+from gateway.daemon import Role, serving
 from sessions import people
 from sessions.clock import now_ms
 from tests.e2e.platforms.driver import Driver
-from tests.e2e.platforms.scene import answering, scene
-from tests.e2e.telegram.daemon import Gate, settled
+from tests.e2e.platforms.scene import answering, scene, write_config
+from tests.e2e.telegram.daemon import Gate, of_a_team, settled
 from tests.fakes.model_replies import Reply, call, calls
-from tests.fakes.model_server import OPUS
+from tests.fakes.model_server import OPUS, ModelServer
 
 LONG = "\n\n".join(
     f"## Part {n}\n\n" + "Some **bold** words and `code` here. " * 40 + f"\n\n- one\n- two {n}" for n in range(8)
@@ -78,6 +83,42 @@ async def test_files_and_voice_come_in(home: Path, driver: Driver) -> None:
         assert "picture" in await s.answer_to("and this", file=picture)
         voice = SentFile("voice.ogg", b"OggS", "audio/ogg", voice=True)
         assert "voice message" in await s.answer_to("", file=voice)
+
+
+async def test_a_file_is_fetched_by_a_worker_that_was_never_connected(
+    home: Path, driver: Driver, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with driver.server, ModelServer(["I see it."]) as model, AsyncExitStack() as stack:
+
+        async def start(name: str, role: Role) -> App:
+            (home / name).mkdir()
+            write_config(home / name, driver, sections=of_a_team(model, postgres_url))
+            app = await stack.enter_async_context(
+                open_app(home / name, load(home / name, {}), serves=role != "ingress")
+            )
+            served = await stack.enter_async_context(serving(app, role=role))
+            await stack.enter_async_context(running(app))
+            if role == "ingress":
+                driver.connected_to(served.url)
+            return app
+
+        await start("a", "ingress")
+        worker = await start("b", "worker")
+        await driver.until_ready()
+        if (
+            driver.name == "discord"
+        ):  # its address has run out: a new one is asked for, by a client that is not connected
+            driver.server.fail("download", status=404, body={"message": "gone"})
+        report = SentFile("report.txt", b"figures", "text/plain")
+        driver.says(driver.dm(), "look at this", file=report)
+        await driver.server.until(lambda: "I see it." in driver.texts(driver.dm()), 30)
+        assert "inbox/report.txt" in str(model.calls[0].messages[-1]["content"])
+        (saved,) = (home / "b" / "workspace").rglob("report.txt")
+        assert saved.read_bytes() == b"figures"
+        assert not (home / "a" / "workspace").exists() or not list((home / "a" / "workspace").rglob("report.txt"))
+        await settled(worker.database)
+    assert driver.server.violations == []
+    assert "Unclosed" not in caplog.text
 
 
 async def test_a_file_goes_out(home: Path, driver: Driver) -> None:

@@ -105,6 +105,16 @@ async def process(home: Path, server: TelegramServer, **telegram: Any) -> asynci
     return await asyncio.create_subprocess_exec(*program, env=environ, stdin=quiet, stdout=quiet, stderr=quiet)
 
 
+def of_a_team(model: ModelServer, postgres_url: str, **more: Any) -> dict[str, Any]:
+    """The sections of a gateway of a team."""
+    return {
+        "model": {"base_url": model.url, "name": "big", "api_key": "k"},
+        "database": {"url": postgres_url},
+        "memory": {"enabled": False},
+        **more,
+    }
+
+
 @asynccontextmanager
 async def scene(home: Path, **telegram: Any) -> AsyncGenerator[Scene]:
     async with TelegramServer() as server, daemon(home, server, **telegram) as (app, served):

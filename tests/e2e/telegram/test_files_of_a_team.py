@@ -13,7 +13,7 @@ from gateway.attachments.inbox_files import INBOX
 from gateway.chats.runner import PlatformState
 from gateway.config.reading import load
 from gateway.daemon import Role, Serving, serving
-from tests.e2e.telegram.daemon import write_config
+from tests.e2e.telegram.daemon import of_a_team, write_config
 from tests.fakes.model_replies import call, calls
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
@@ -39,12 +39,11 @@ async def test_what_one_takes_in_another_works_with_and_the_first_sends(home: Pa
     async with TelegramServer() as server, ModelServer(script) as model, AsyncExitStack() as stack:
         ann = server.user(7, "Ann")
         dm = server.dm(ann)
-        sections = {
-            "model": {"base_url": model.url, "name": "big", "api_key": "k"},
-            "database": {"url": postgres_url},
-            "memory": {"enabled": False},
-            "api": {"port": 0, "keys": [{"name": "me", "key": KEY, "scopes": ["chat"], "deployments": ["dep_main"]}]},
-        }
+        sections = of_a_team(
+            model,
+            postgres_url,
+            api={"port": 0, "keys": [{"name": "me", "key": KEY, "scopes": ["chat"], "deployments": ["dep_main"]}]},
+        )
 
         async def start(name: str, role: Role) -> Serving:
             (home / name).mkdir()

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 
 from sessions.db import Database, open_database
 from sessions.db.schema import leases, outbox, workers
-from tests.e2e.telegram.daemon import process
+from tests.e2e.telegram.daemon import of_a_team, process
 from tests.fakes.model_replies import Reply
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
@@ -63,11 +63,7 @@ async def test_the_connected_one_is_killed_stands_still_and_is_drained(
     async with TelegramServer() as server, ModelServer(script) as model:
         ann = server.user(7, "Ann")
         dm = server.dm(ann)
-        sections = {
-            "model": {"base_url": model.url, "name": "big", "api_key": "k"},
-            "database": {"url": postgres_url},
-            "memory": {"enabled": False},
-        }
+        sections = of_a_team(model, postgres_url)
         daemons: dict[int, asyncio.subprocess.Process] = {}
         for name in "abc":
             (home / name).mkdir()

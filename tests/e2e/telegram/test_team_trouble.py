@@ -31,7 +31,7 @@ from sessions.records import Role
 from tests.conftest import PostgresServer
 from tests.e2e.platforms import scene as platforms
 from tests.e2e.platforms.discord import DiscordDriver
-from tests.e2e.telegram.daemon import process, write_config
+from tests.e2e.telegram.daemon import of_a_team, process, write_config
 from tests.fakes.model_replies import Reply
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
@@ -162,11 +162,7 @@ async def test_a_database_that_is_restarted_and_cut_off_costs_time_and_nothing_e
     async with TelegramServer() as server, ModelServer(script) as model, relay.open():
         people = [server.user(7 + number, f"Ann {number}") for number in range(CHATS)]
         dms = [server.dm(each) for each in people]
-        sections = {
-            "model": {"base_url": model.url, "name": "big", "api_key": "k"},
-            "database": {"url": relay.url},
-            "memory": {"enabled": False},
-        }
+        sections = of_a_team(model, relay.url)
         for name in "abc":
             (home / name).mkdir()
         allowed = [str(each.id) for each in people]
@@ -233,11 +229,7 @@ async def test_the_work_of_one_that_died_in_another_namespace_goes_on(
     async with TelegramServer() as server, ModelServer(script) as model:
         ann = server.user(7, "Ann")
         dm = server.dm(ann)
-        sections = {
-            "model": {"base_url": model.url, "name": "big", "api_key": "k"},
-            "database": {"url": postgres_url},
-            "memory": {"enabled": False},
-        }
+        sections = of_a_team(model, postgres_url)
         database = open_database(home, postgres_url)
 
         async def start(name: str, role: str, *before: str) -> asyncio.subprocess.Process:
@@ -282,11 +274,7 @@ async def test_discord_sees_one_connection_at_any_moment(home: Path, postgres_ur
         return f"answer {asked}"
 
     async with server, ModelServer(script) as model:
-        sections = {
-            "model": {"base_url": model.url, "name": "big", "api_key": "k"},
-            "database": {"url": postgres_url},
-            "memory": {"enabled": False},
-        }
+        sections = of_a_team(model, postgres_url)
         for name in "abc":
             (home / name).mkdir()
         started = [await platforms.process(home / name, driver, 0, sections=sections) for name in "abc"]
@@ -348,15 +336,14 @@ async def test_two_of_an_earlier_version_and_two_of_this_one_share_the_work(
             for number, source in enumerate([earlier, earlier, root, root]):
                 folder = home / str(number)
                 folder.mkdir()
-                sections = {
-                    "model": {"base_url": model.url, "name": "big", "api_key": "k"},
-                    "database": {"url": fresh_postgres_url},
-                    "memory": {"enabled": False},
-                    "api": {
+                sections = of_a_team(
+                    model,
+                    fresh_postgres_url,
+                    api={
                         "port": ports[number],
                         "keys": [{"name": "laptop", "key": key, "scopes": ["chat", "read"]}],
                     },
-                }
+                )
                 write_config(folder, server, sections=sections)
                 program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]
                 quiet, environ = (

@@ -77,9 +77,18 @@ async def test_what_one_has_no_place_for_the_other_takes_at_once_and_in_order(ho
         assert a.server.count == 0
 
 
+async def takes_work(it: WorkerHarness) -> None:
+    assert it.database.bus is not None
+    async with asyncio.timeout(10):
+        while it.database.bus.first_worker() is None:
+            await asyncio.sleep(0.005)
+
+
 async def test_each_works_on_what_came_in_with_it_while_it_has_places(home, postgres_url, monkeypatch):
     polls_every(monkeypatch, 3_600)
     async with two(home, postgres_url, ["a"] * 24, ["b"] * 24) as (a, b), at_work(a), at_work(b):
+        for it in (a, b):
+            await takes_work(it)
         keys = {f"{KEY}:{number}": it for number in range(12) for it in [(a, b)[number % 2]]}
         accepted = await asyncio.gather(*(it.accept("hello", key=key) for key, it in keys.items()))
         await asyncio.gather(*(a.settled(each.run_id) for each in accepted))
