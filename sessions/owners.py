@@ -1,4 +1,6 @@
-"""Lease owners: processes of a machine, or workers of a PostgreSQL. An owner that is known to be dead owns nothing."""
+"""Owners of leases (the owner of the bot is in `people.py`): processes of a machine, or workers of a PostgreSQL.
+
+An owner that is known to be dead owns nothing."""
 
 import os
 import secrets

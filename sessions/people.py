@@ -1,4 +1,4 @@
-"""People who were approved by a pairing code, and people who wait for approval."""
+"""People: who was approved by a pairing code, who waits for approval, who owns the bot on each platform, and which ids are one person's."""
 
 import hashlib
 import secrets

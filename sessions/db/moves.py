@@ -1,4 +1,4 @@
-"""What a move of a home to another database leaves where it can be found: a file in the home while it goes on, and marks in the databases.
+"""Settles a move to another database that was killed, by what it has left: a file in the home while it goes on, and marks in the databases.
 
 Until `config.yaml` names the new database, the old one is in force. Whoever opens a database after a move that was killed brings the home to one of the two
 sides: the one that the configuration names.

@@ -1,4 +1,4 @@
-"""Deployment events for many readers at once: one read of the database for each change, shared by all who follow it.
+"""The hub of deployment events: one read of the database for each change, shared by all who follow it. The endpoint is `follow_events` in `runs.py`.
 
 Stored events carry their number, so a reader that was cut off, or was too slow and was dropped, resumes where it stood. Tokens are
 not stored; they carry the number of the last stored event before them.
