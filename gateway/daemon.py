@@ -76,9 +76,8 @@ class Serving:
     async def record_configuration(self) -> None:
         """Records which keys were changed since this was called last, also by another process or before the last end; never to what."""
         app = self.app
-        ignored = (
-            () if app.database.bus is None else ("api.host", "api.port", "log.")
-        )  # of a team, each machine has these for itself
+        # In a team each machine has these for itself.
+        ignored = () if app.database.bus is None else ("api.host", "api.port", "log.")
         marks = app.loaded.marks()
         await app.database.write(audit.record_configuration, marks, app.clock(), ignored=ignored)
 
@@ -127,9 +126,8 @@ async def serving(
             _run_until_closed(stack, work)
         url, hint = "", ""
         if role != "worker":
-            url, hint = await stack.enter_async_context(
-                _http(app, shares_port=shares_port)
-            )  # where its port is taken, nothing begins
+            # Where its port is taken, nothing begins.
+            url, hint = await stack.enter_async_context(_http(app, shares_port=shares_port))
         # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
         resets, jobs, alerts = Resets(app), Jobs(app), OwnerAlerts(app)

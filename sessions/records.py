@@ -444,9 +444,8 @@ BYTES_PER_TOKEN = 4
 
 
 def size_in_bytes(text: str) -> int:
-    return (
-        len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    )  # a lone surrogate is no reason to fail
+    # A lone surrogate is no reason to fail.
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def estimated_tokens(*texts: str | None) -> int:

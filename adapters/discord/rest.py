@@ -128,9 +128,8 @@ class Rest:
 
     async def client(self) -> discord.Client:
         async with self._opening:
-            if (
-                self._client is None
-            ):  # a client without intents: it never opens the gateway connection, which is the listener's
+            # A client without intents: it never opens the gateway connection, which is the listener's.
+            if self._client is None:
                 client = new_client(discord.Intents.none())
                 try:
                     with translated():

@@ -177,9 +177,8 @@ class Delivery:
                     now = self.app.clock()
                     due = 0 if is_new else await self.app.database.read(outbox.next_due, self._platform, now)
                     if due is not None and due <= self.app.clock():
-                        if (
-                            len(self._busy) > IN_HAND
-                        ):  # each claim is a transaction, and the platform takes no more anyway
+                        # Each claim is a transaction, and the platform takes no more anyway.
+                        if len(self._busy) > IN_HAND:
                             await asyncio.sleep(POLL_SECONDS / 10)
                         self._claims += 1
                         for row in await self.app.database.write(self._claim):
@@ -319,9 +318,8 @@ class Delivery:
                 self._prepare, row, await self._rows.rendered(row), edits=edits
             )
             await self._pacer.wait_before_call()
-            if not self.app.holders.is_held(
-                of_platform(self._platform)
-            ):  # it stood still; another process sends by now
+            # A process that stood still may have lost its lease: another one sends by now.
+            if not self.app.holders.is_held(of_platform(self._platform)):
                 raise LeaseLost(f"{self._platform} is another process's.")
             sent = await self._rows.send(row, content, draft)
         except TryLater as error:
@@ -331,9 +329,8 @@ class Delivery:
             await self._put_off(row, TryLater(str(error), after=_UNAUTHORIZED_SECONDS))
         except Undeliverable as error:
             await self._give_up(row, str(error), gone=True)
-        except (
-            StateError
-        ):  # the database, not the message: `_deliver_chat` ends, and the row is examined when its lease runs out
+        except StateError:
+            # The database, not the message: `_deliver_chat` ends, and the row is examined when its lease runs out.
             raise
         except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
             log.exception("outbox.failed", platform=self._platform, row=row.id)

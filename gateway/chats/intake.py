@@ -34,7 +34,7 @@ from sessions.records import Ask, AskKind, InboxRow, Message, Route, RunStatus
 from sessions.runs import Accepted
 from sessions.topics import Topic
 
-_Message = tuple[str, str, str]
+_MessageId = tuple[str, str, str]
 
 
 class EditFilter:
@@ -42,11 +42,11 @@ class EditFilter:
 
     def __init__(self, kept: int = 4_096) -> None:
         self._kept = kept
-        self._known: dict[_Message, int] = {}
+        self._known: dict[_MessageId, int] = {}
 
     def note(self, inbound: Inbound) -> None:
         """Remembers the text of a message. Called after it was committed."""
-        message = _message(inbound)
+        message = _message_id(inbound)
         if inbound.kind is InboundKind.EDIT:
             self._known.pop(message, None)
         elif inbound.kind is not InboundKind.MESSAGE or message in self._known:  # sent again, maybe after an edit
@@ -57,10 +57,10 @@ class EditFilter:
 
     def is_unchanged(self, inbound: Inbound) -> bool:
         """Returns True for an edit whose words are known already."""
-        return inbound.kind is InboundKind.EDIT and self._known.get(_message(inbound)) == _wording(inbound)
+        return inbound.kind is InboundKind.EDIT and self._known.get(_message_id(inbound)) == _wording(inbound)
 
 
-def _message(inbound: Inbound) -> _Message:
+def _message_id(inbound: Inbound) -> _MessageId:
     return inbound.address.platform, inbound.address.chat_id, inbound.message_id
 
 

@@ -149,9 +149,8 @@ def _files(home: Path, names: tuple[str, ...]) -> Iterator[Path]:
             below.sort()
             for file in sorted(files):
                 path = Path(folder) / file
-                if (
-                    path.is_file() and not path.is_symlink()
-                ):  # a link may lead out of the home; sockets and pipes have no contents
+                # A link may lead out of the home; sockets and pipes have no contents.
+                if path.is_file() and not path.is_symlink():
                     yield path
 
 

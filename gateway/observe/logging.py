@@ -101,9 +101,8 @@ def configure(
     if folder is not None:
         name = "hermes.log" if worker is None else f"hermes-{worker}.log"
         root.addHandler(_handler(_private_file(folder / name), shared, "json" if form == "json" else "plain"))
-    root.setLevel(
-        logging.WARNING
-    )  # of libraries: at info some of them write every address that they call, with the tokens in it
+    # For libraries: at info some of them write every address that they call, with the tokens in it.
+    root.setLevel(logging.WARNING)
     for name in _OWN:
         logging.getLogger(name).setLevel(level.upper())
 

@@ -79,9 +79,8 @@ class ActiveRun:
         self._toolbox: Toolbox
         self._route = run.route
         self._requests = Requests(app, run.id)
-        self._heading = (
-            ""  # the line about a reset, above what the chat is sent first: an answer, a question, or an error
-        )
+        # The line about a reset, above what the chat is sent first: an answer, a question, or an error.
+        self._heading = ""
         self._partial = ""  # the text of the answer that is being written
         self._model_works = False
         self._interruption_handled = run.fence == 1  # the first claim of a run continues nothing

@@ -131,9 +131,8 @@ class _PostgresLookup:
         counts += [_counted(*self._holders(Place.TEXT, term), most) for term in terms]
         elsewhere = [Place.SENDER, Place.NOTE, Place.ASKED]  # words of messages stand near others, as a rule
         counts += [_exists(*self._holders(place, *terms)) for place in elsewhere]
-        sql = " UNION ALL ".join(
-            f"SELECT {number} AS term, ({one}) AS found" for number, (one, _) in enumerate(counts)
-        )  # our own words
+        # Made of our own words; what is searched for goes in as values.
+        sql = " UNION ALL ".join(f"SELECT {number} AS term, ({one}) AS found" for number, (one, _) in enumerate(counts))
         rows = self._conn.exec_driver_sql(sql, _values(counts)).all()
         total, *found = [row[1] for row in sorted(rows, key=lambda row: row[0])]
         there = zip(elsewhere, found[len(terms) :], strict=True)

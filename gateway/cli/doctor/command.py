@@ -112,9 +112,8 @@ async def _run_async_checks(target: CheckTarget) -> list[Diagnosis]:
 
 def _unusable(error: Exception) -> Diagnosis:
     what = str(error).splitlines()[0]
-    if isinstance(
-        error, NewerSchema | OlderSchema | ForeignHome
-    ):  # nothing is damaged, and the message says what to do
+    # Nothing is damaged, and the message says what to do.
+    if isinstance(error, NewerSchema | OlderSchema | ForeignHome):
         what, _, remedy = what.partition(". ")
         return problem("database.version", what, remedy)
     return problem("database.unusable", what, "hermes restore FILE   with the last good backup")
