@@ -164,7 +164,7 @@ def _target(home: Path, url: str, source: Connection) -> Generator[Connection]:
         migrate(conn)
         _require_current(conn)
         _refuse_while_used(conn)
-        # Removes what an earlier attempt has left. Raises Unusable when there is anything else.
+        # What an earlier attempt has left is removed; anything else is not ours.
         marks = moves.marks(conn)
         if moves.ARRIVING not in marks:
             if moves.MOVED in marks:

@@ -79,8 +79,7 @@ def owner_code(conn: Connection, platform: str, now: int) -> str:
 
 
 def _put(conn: Connection, platform: str, user_id: str, name: str, address: str, now: int, valid_ms: int) -> str:
-    code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
-    code = f"{code[:4]}-{code[4:]}"
+    code = "-".join("".join(secrets.choice(_ALPHABET) for _ in range(4)) for _ in range(2))
     values = {
         "platform": platform,
         "user_id": user_id,

@@ -1,4 +1,4 @@
-"""What an event of Slack does not hold and is found out: names of people, their direct chats, the first message of a thread, the kind of a chat."""
+"""Looks up what events of Slack leave out: names of people, their direct chats, the first message of a thread, the type of a chat."""
 
 import asyncio
 from collections import OrderedDict

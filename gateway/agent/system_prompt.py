@@ -16,8 +16,8 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 _TOOL_LINE = re.compile(r"^\[(?P<name>\w+)(?P<small> small)?\] ")
-"""Marks a line as one about a tool; `small`: what stands in its place in a small window. The mark is not sent: small models copy a list of names
-into their answers. They also tell of notes that they have not saved when they are to save what they hear; there folds do it."""
+"""Marks a line that is sent only when its tool is offered; `small`: the line that replaces it in a small window. The mark itself is not sent, because
+small models copy lists of names into their answers. A small model is not asked to save what it hears: it would claim to, and folds save it."""
 _ABILITIES = {
     "memory": "save notes",
     "files": "keep or send files",

@@ -219,11 +219,10 @@ def main() -> None:
     try:
         hermes.main(prog_name="hermes")
     finally:
-        # Closes standard output without an error: what could not be written was told already, and Python would try once more at its end.
         try:
             sys.stdout.flush()
         except OSError:
-            # The interpreter flushes standard output once more when it ends, and would print an error of its own.
+            # What could not be written was told already. The interpreter flushes once more when it ends, and would print an error of its own.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -40,7 +40,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the configuration is read from. `file`: how the file of `yaml` is called. `home`: the lists of people are compared with the owners that are stored there. `problems`: files
+    """What the configuration is read from. `file`: the name of the file that `yaml` was read from. `home`: the lists of people are compared with the owners that are stored there. `problems`: files
     that could not be read. `warnings`: files that other users can read. `credentials`: finds a credential by its name; None: they are files
     in `$CREDENTIALS_DIRECTORY`.
     """

@@ -50,8 +50,8 @@ _ADMITS = re.compile(
 
 
 def not_done(asked: str, answer: str) -> str:
-    """Returns a line for the end of an answer for which no tool was called: that nothing was scheduled, or forgotten, although somebody asked for it.
-    Small models claim to have done it. Empty when the answer says so itself, and when it asks back."""
+    """Returns what to add to an answer that came without a tool call: that no reminder was set, or no note removed, although `asked` asks for it. Small
+    models claim to have done it. Empty when the answer admits it, or asks back."""
     if not answer.strip() or answer.rstrip().endswith("?") or _ADMITS.search(answer):
         return ""
     return "".join(f"\n\n{say(line)}" for line, asks in _ASKED.items() if asks.search(asked))

@@ -47,7 +47,7 @@ class Resets:
         now = self.app.clock()
         if self._last_scan.version < 0:  # the statements are compiled now, and not when many sessions are due
             await self._carry_out((), now)
-        # Makes the next tick read all sessions again: after a reload, now and then, and where the clock was set back.
+        # All sessions are read again after a reload, now and then, and where the clock was set back.
         last_scan = self._last_scan
         if last_scan.version != self.app.resets.version or not 0 <= now - last_scan.at < FULL_SCAN_MS:
             self._seen.clear()

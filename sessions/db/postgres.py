@@ -37,7 +37,7 @@ _LOCK = 0x4845524D4553
 
 
 IDLE_SECONDS = 5.0
-"""A process that says nothing for so long in the middle of a transaction stands still: its locks are given to those who are about to take its work."""
+"""The server ends a transaction in which it hears nothing for so long: its process stands still, and others wait for its locks to take over its work."""
 
 
 def make_engine(url: str, connections: int = 5, *, idle_seconds: float = 0.0) -> Engine:

@@ -119,11 +119,13 @@ class OpenAIModel:
     async def learn_window(self, model: str | None = None) -> None:
         """Asks the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""
         known = self._known(model)
+        # Others may ask at the same time: a call that fails must not undo what theirs has found.
         if known.named_window is None:
-            known.named_window = await self._endpoint.reported_window(model or self.settings.name)
+            named = await self._endpoint.reported_window(model or self.settings.name)
+            known.named_window = known.named_window if named is None else named
 
     async def warm_up(self) -> None:
-        """Loads the client library, which takes half a second, before somebody waits for it."""
+        """Loads the client library, which takes a tenth of a second, before somebody waits for it."""
         await self._endpoint.client()
 
     async def aclose(self) -> None:

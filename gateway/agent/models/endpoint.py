@@ -1,6 +1,6 @@
 """One endpoint that speaks Chat Completions: the client library's client, and its errors in our words.
 
-The client library is imported with the first call, because that takes a second and most commands never call a model.
+The client library is imported with the first call, because most commands never call a model.
 """
 
 import asyncio

@@ -17,8 +17,8 @@ SLOWER, LEAST_SECONDS = 1.5, 0.5
 """An answer is slower beside a fold when its first word takes this many times as long, and at least so much longer."""
 SAMPLES = 2
 FAR_SLOWER, LONG_SECONDS = 3.0, 1.0
-"""An answer whose first word has not come after this many times the usual time, and so much longer, ends the fold beside it, also where it is not
-known yet whether folds slow answers."""
+"""A fold is given up when the answer beside it has no first word after this many times the usual time, and so many seconds more. That holds also
+before enough was measured to know whether folds slow answers."""
 PATIENCE_SECONDS = 120.0
 """The longest time that a fold waits for a moment in which nobody is answered; then it is done all the same, and not given up."""
 

@@ -186,7 +186,7 @@ class Supervisor:
             if self._printed in ready:
                 self._read_some()
             if sys.stdin.fileno() in ready:
-                # Answers a request of the gateway. Returns why the command has to end now; empty: it goes on.
+                # A request of the gateway: what was printed, or that the command ends. End of file: the gateway is gone.
                 received = os.read(sys.stdin.fileno(), 4_096)
                 *lines, self._requests = (self._requests + received).split(b"\n")
                 if b"poll" in lines:

@@ -412,3 +412,24 @@ async def test_calls_of_an_answer_that_was_cut_are_marked_as_cut_off():
     long = calls(call("files", {"action": "write", "content": "x" * 5_000}))
     async with model_in_process([long], settings=LIMIT) as talk:
         assert (await talk.ask(tools=[FILES])).finish_reason == "length"
+
+
+async def test_a_window_that_was_found_is_kept_when_another_question_for_it_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, found = OpenAIModel(ModelSettings(base_url="http://127.0.0.1:9/v1", name="m", api_key="k")), asyncio.Event()
+    answers = iter([None, 8_192])
+
+    async def reported_window(_: str) -> int | None:
+        named = next(answers)
+        if named is None:
+            await found.wait()
+        return named
+
+    monkeypatch.setattr(model._endpoint, "reported_window", reported_window)
+    failing = asyncio.create_task(model.learn_window())
+    await asyncio.sleep(0)
+    await model.learn_window()
+    found.set()
+    await failing
+    assert model.window() == 8_192
