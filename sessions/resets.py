@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, or_, select, text, update
 
-from sessions import processes, store
+from sessions import store
 from sessions.db.engine import touch
 from sessions.db.schema import RUN_ACTIVE, SESSION_OPEN, inbox, runs, sessions
 from sessions.policy import due
@@ -49,6 +49,8 @@ class ResetOutcome(StrEnum):
     CHANGED = "changed"  # somebody has written, or it has ended
 
 
+ENDS = (ResetOutcome.ENDED, ResetOutcome.ENDED_OWING)
+
 _COLUMNS = (sessions.c.id, sessions.c.session_key, sessions.c.last_user_at)
 
 
@@ -77,48 +79,48 @@ _HAS_RUN = exists().where(RUN_ACTIVE, runs.c.session_key == sessions.c.session_k
 _HAS_UNREAD = exists().where(inbox.c.session_key == sessions.c.session_key, inbox.c.outcome.is_(None))
 
 
-def carry_out(conn: Connection, wanted: Sequence[DueSession], now: int) -> dict[str, ResetOutcome]:
-    """Gives each of these sessions its farewell, or ends it where that was given or is not needed. Returns session id → what became of
-    it.
+def carry_out(
+    conn: Connection, wanted: Sequence[DueSession], now: int, *, at_once: bool = False
+) -> dict[str, ResetOutcome]:
+    """Gives each of these sessions its farewell, or ends it where that was given or is not needed. `at_once`: their messages wait for the
+    next session, so they end now, and the farewell follows: it reads the session, and nobody else writes there. Returns session id → what
+    became of it.
     """
     # Locks many keys as `lock` does, always in the same order.
     if conn.dialect.name != "sqlite":
         locks = "SELECT pg_advisory_xact_lock(hashtextextended(k, 0)) FROM unnest(CAST(:keys AS text[])) AS k"
         conn.execute(text(locks), {"keys": sorted(each.session.session_key for each in wanted)})
     by_id = {each.session.id: each for each in wanted}
-    columns = (*_COLUMNS, or_(_HAS_RUN, _HAS_UNREAD, HAS_PROCESS).label("held"), farewells.IS_UNSAVED.label("unsaved"))
+    # The message that a session ends for has no run yet, and is unread itself.
+    held = HAS_PROCESS if at_once else or_(_HAS_RUN, _HAS_UNREAD, HAS_PROCESS)
+    columns = (*_COLUMNS, held.label("held"), farewells.IS_UNSAVED.label("unsaved"))
     rows = conn.execute(select(*columns).where(SESSION_OPEN, sessions.c.id.in_(by_id))).all()
     going_on = farewells.under_way_in(conn, list(by_id))
     found = dict.fromkeys(by_id, ResetOutcome.CHANGED)
     for row in rows:
         # Somebody may have written between the look and this transaction; then it is due no more.
-        if row.last_user_at == by_id[row.id].session.last_user_at:
-            begins = by_id[row.id].says_farewell and bool(row.unsaved)
-            found[row.id] = _outcome(bool(row.held), begins, going_on.get(row.id), now)
-    new = [name for name, outcome in found.items() if outcome is ResetOutcome.FAREWELL and name not in going_on]
-    farewells.begin_all(conn, {name: by_id[name].session.session_key for name in new}, now)
-    _end(conn, [by_id[name] for name, outcome in found.items() if outcome in _ENDS], now)
-    return found
-
-
-_ENDS = (ResetOutcome.ENDED, ResetOutcome.ENDED_OWING)
-
-
-def _outcome(held: bool, begins: bool, began: int | None, now: int) -> ResetOutcome:
-    if held:
-        return ResetOutcome.HELD
-    if began is not None:
-        return ResetOutcome.FAREWELL if now - began < GRACE_MS else ResetOutcome.ENDED_OWING
-    return ResetOutcome.FAREWELL if begins else ResetOutcome.ENDED
-
-
-def _end(conn: Connection, wanted: Sequence[DueSession], now: int) -> None:
-    for reason in {each.reason for each in wanted}:
-        some = [each.session.id for each in wanted if each.reason is reason]
+        if row.last_user_at != by_id[row.id].session.last_user_at:
+            continue
+        began = going_on.get(row.id)
+        if row.held:
+            found[row.id] = ResetOutcome.HELD
+        elif began is None and not (by_id[row.id].says_farewell and row.unsaved):
+            found[row.id] = ResetOutcome.ENDED
+        elif at_once or (began is not None and now - began >= GRACE_MS):
+            found[row.id] = ResetOutcome.ENDED_OWING
+        else:
+            found[row.id] = ResetOutcome.FAREWELL
+    owing = (ResetOutcome.FAREWELL, ResetOutcome.ENDED_OWING)
+    new = {name: by_id[name].session.session_key for name, outcome in found.items() if outcome in owing}
+    farewells.begin_all(conn, {name: key for name, key in new.items() if name not in going_on}, now)
+    ended = [by_id[name] for name, outcome in found.items() if outcome in ENDS]
+    for reason in {each.reason for each in ended}:
+        some = [each.session.id for each in ended if each.reason is reason]
         ending = update(sessions).where(sessions.c.id.in_(some), SESSION_OPEN)
         conn.execute(ending.values(ended_at=store.end_time(now), end_reason=reason))
-    for each in wanted:
+    for each in ended:
         touch(conn, Topic.KEY, each.session.session_key)
+    return found
 
 
 def before_message(conn: Connection, session_key: str, opening: Opening, came_at: int, now: int) -> int:
@@ -130,10 +132,11 @@ def before_message(conn: Connection, session_key: str, opening: Opening, came_at
         return 0
     # By the time when it came in: a message that a stopped daemon finds later is not late.
     reason = due(session.last_user_at, opening.reset, came_at)
-    if reason is None or processes.running(conn, session_key):
+    if reason is None:
         return 0
-    # The farewell may come after the end: it reads the session, and nobody else writes there.
-    store.end(conn, session.id, reason, now)
-    if opening.farewell:
-        farewells.begin(conn, session, now)
+    found = OpenSession(id=session.id, session_key=session_key, last_user_at=session.last_user_at)
+    wanted = DueSession(session=found, reason=reason, says_farewell=opening.farewell)
+    if carry_out(conn, [wanted], now, at_once=True)[session.id] not in ENDS:
+        return 0
+    touch(conn, Topic.SESSION, session.id)  # what is left of it is folded now
     return farewells.WAIT_MS if farewells.holds_up(conn, session.id, now) else 0

@@ -96,7 +96,7 @@ class Resets:
         outcomes = await self.app.database.write(resets.carry_out, wanted, now)
         for each in wanted:
             outcome = outcomes[each.session.id]
-            if outcome in {ResetOutcome.ENDED, ResetOutcome.ENDED_OWING}:
+            if outcome in resets.ENDS:
                 log.info("session.reset", session_key=each.session.session_key, reason=each.reason.value)
             # Whoever has written since is not due any more; what is only held off is tried again with the next tick.
             elif outcome is not ResetOutcome.CHANGED:
