@@ -8,8 +8,9 @@ loses its oldest. Those with a key leave a quarter free, in which `/healthz` and
 import asyncio
 import resource
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -35,9 +36,6 @@ class OpenConnection(Protocol):
     def busy(self) -> bool: ...
 
     def force_close(self) -> None: ...
-
-
-_Group = dict[OpenConnection, None]  # in the order in which they came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,86 +64,61 @@ def possible_connections(wanted: int) -> int:
     return found
 
 
-@dataclass(slots=True)
-class _ConnectionGroups:
-    """Connections, grouped by address or key."""
-
-    groups: dict[str, _Group] = field(default_factory=dict[str, _Group])
-    count: int = 0
-
-    def add(self, name: str, connection: OpenConnection) -> None:
-        self.groups.setdefault(name, {})[connection] = None
-        self.count += 1
-
-    def remove(self, name: str, connection: OpenConnection) -> None:
-        group = self.groups[name]
-        del group[connection]
-        self.count -= 1
-        if not group:
-            del self.groups[name]
-
-    def size(self, name: str) -> int:
-        return len(self.groups.get(name, ()))
-
-    def largest(self) -> Iterable[OpenConnection]:
-        return tuple(max(self.groups.values(), key=len, default=_Group()))
-
-    def of(self, name: str) -> Iterable[OpenConnection]:
-        return tuple(self.groups.get(name, ()))
-
-
 class ConnectionLimits:
     """Decides which connection is closed when there are too many. Made for one server."""
 
     def __init__(self, shares: ConnectionShares, clock: Callable[[], float] = time.monotonic) -> None:
         self._shares = shares
         self._clock = clock
-        self._without_key = _ConnectionGroups()
-        self._with_key = _ConnectionGroups()
-        self._group_of: dict[OpenConnection, tuple[_ConnectionGroups, str]] = {}
+        # Whether a key is known, and the key or else the address; in the order in which they came.
+        self._callers: dict[OpenConnection, tuple[bool, str]] = {}
         self._next_log_at = 0.0
         self._displaced = 0
 
     @property
     def count(self) -> int:
-        return len(self._group_of)
+        return len(self._callers)
 
     def opened(self, connection: OpenConnection) -> None:
-        """Registers a new connection, of which only the address is known. Closes the oldest one of its kind if there are too many."""
-        self._put(connection, self._without_key, connection.address)
-        if self._without_key.size(connection.address) > self._shares.per_address:
-            self._displace(self._without_key.of(connection.address), connection)
-        elif self.count > self._shares.total:
-            self._displace(self._without_key.largest(), connection)
-
-    def closed(self, connection: OpenConnection) -> None:
-        groups, name = self._group_of.pop(connection, (None, ""))
-        if groups is not None:
-            groups.remove(name, connection)
+        """Registers a new connection, of which only the address is known. Closes the oldest one of its kind if there are too many, an idle one
+        if possible."""
+        self._callers[connection] = (False, connection.address)
+        groups = self._groups(have_key=False)
+        crowd = groups[connection.address]
+        if len(crowd) <= self._shares.per_address:
+            if self.count <= self._shares.total:
+                return
+            crowd = max(groups.values(), key=len)
+        others = [other for other in crowd if other is not connection]
+        if not self._close_idle(others):
+            self._close(next(iter(others), connection))
 
     def identified(self, connection: OpenConnection, key: str) -> bool:
         """Registers the key of a connection. Returns False when the key, or all keys together, have too many connections in use."""
-        if self._group_of.get(connection) == (self._with_key, key):
+        if self._callers.get(connection) == (True, key):
             return True
+        groups, crowd = self._groups(have_key=True), None
+        if len(groups[key]) >= self._shares.one_key:
+            crowd = groups[key]
+        elif sum(map(len, groups.values())) >= self._shares.with_key:
+            crowd = max(groups.values(), key=len)
         # An idle connection makes room, because clients keep some open between calls; only those in use count against a caller.
-        if self._with_key.size(key) >= self._shares.one_key and not self._close_idle(self._with_key.of(key)):
-            return False
-        full = self._with_key.count >= self._shares.with_key
-        if full and not self._close_idle(self._with_key.largest()):
+        if crowd is not None and not self._close_idle(crowd):
             return False
         self.closed(connection)
-        self._put(connection, self._with_key, key)
+        self._callers[connection] = (True, key)
         return True
 
-    def _put(self, connection: OpenConnection, groups: _ConnectionGroups, name: str) -> None:
-        groups.add(name, connection)
-        self._group_of[connection] = groups, name
+    def closed(self, connection: OpenConnection) -> None:
+        self._callers.pop(connection, None)
 
-    def _displace(self, candidates: Iterable[OpenConnection], newest: OpenConnection) -> None:
-        """Closes the oldest connection, an idle one if possible."""
-        others = [other for other in candidates if other is not newest]
-        if not self._close_idle(others):
-            self._close(next(iter(others), newest))
+    def _groups(self, *, have_key: bool) -> Mapping[str, list[OpenConnection]]:
+        """Returns the connections of each key, or of each address without one; the oldest come first."""
+        found = defaultdict[str, list[OpenConnection]](list)
+        for connection, (has_key, name) in self._callers.items():
+            if has_key is have_key:
+                found[name].append(connection)
+        return found
 
     def _close_idle(self, candidates: Iterable[OpenConnection]) -> bool:
         idle = next((other for other in candidates if not other.busy), None)
