@@ -1,4 +1,10 @@
-"""Remembers which models are away, and when each is tried again. What a run that sleeps meanwhile stores is in `sessions/runs/waiting.py`."""
+"""Remembers which models are away, and when each is tried again. What a run that sleeps meanwhile stores is in `sessions/runs/waiting.py`.
+
+An outage is of what was asked for: the wanted model and all its fallbacks have failed. It has a time of the day, because people are told of it,
+outlives a reload that replaces the model, and its end wakes the runs that sleep. What the endpoint knows of each model (`_KnownModel` in
+`gateway/agent/models/chat_completions.py`) is another thing: a model rests while its fallback answers, and then nothing is away; its
+slow start limits calls that are under way. Neither can be told from the other.
+"""
 
 from dataclasses import dataclass
 

@@ -70,7 +70,7 @@ class _Shown:
 @dataclass(slots=True, kw_only=True)
 class _KnownModel:
     """What was found out about one model of the endpoint. `named_window`: 0 where the endpoint names none, None before it was asked.
-    `rests_until`: others are asked first until then."""
+    `rests_until`: others are asked first until then. That nobody answers, fallbacks included, is an outage: `gateway/runs/outages.py`."""
 
     start: SlowStart
     quirks: Quirks = field(default_factory=Quirks)
