@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sessions.clock import Clock, iso
 from sessions.files import folder_name
-from sessions.owners import this_owner
+from sessions.lease_owners import this_owner
 
 if TYPE_CHECKING:
     from gateway.agent.memory.embeddings import Embeddings

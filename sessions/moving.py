@@ -1,6 +1,6 @@
 """Moves everything that is stored from one database to another: `hermes migrate`.
 
-Until `config.yaml` names the new database, the old one is in force; what a killed move leaves is settled by whoever opens a database next (`sessions/db/moves.py`).
+Until `config.yaml` names the new database, the old one is in force; what a killed move leaves is settled by whoever opens a database next (`sessions/db/unfinished_moves.py`).
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sessions import audit, files, meta, restored, shared_folders, workers, workspace_files
 from sessions.clock import now_ms
-from sessions.db import is_current, migrate, moves, open_database
+from sessions.db import is_current, migrate, open_database, unfinished_moves
 from sessions.db.schema import inbox, leases, message_search, messages, metadata, observations, outbox
 from sessions.db.schema import meta as meta_table
 from sessions.db.schema import workers as workers_table
@@ -38,7 +38,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what goes on, how much of it is done, and how much there is."""
 
 _TABLES = [table for table in metadata.sorted_tables if table not in (leases, workers_table, files_table)]
-_PASSING = {*moves.MARKS, "probe", workspace_files.NAME, workspace_files.FOLDER}
+_PASSING = {*unfinished_moves.MARKS, "probe", workspace_files.NAME, workspace_files.FOLDER}
 """Keys of `meta` that say something about one database, not about the home."""
 _ROWS = 5_000
 ANYBODY_SECONDS = 3.0
@@ -90,8 +90,10 @@ def move(
                 else:
                     folders.sync(ns)
                 progress("Bringing files", done, len(names))
-    this = moves.Move(token=secrets.token_hex(8), to=moves.digest_of(new_url), leaves_file=not old_url)
-    with moves.going_on(home, this):
+    this = unfinished_moves.Move(
+        token=secrets.token_hex(8), to=unfinished_moves.digest_of(new_url), leaves_file=not old_url
+    )
+    with unfinished_moves.going_on(home, this):
         with _source(home, old_url) as source:
             with _target(home, new_url, source) as target:
                 counts = _copied(source, target, progress)
@@ -99,22 +101,22 @@ def move(
                 # Notes the move in the new database, with its rows.
                 kinds = [("PostgreSQL" if url else "SQLite") for url in (old_url, new_url)]
                 audit.record(target, now_ms(), who, "home.migrated", str(home), f"from {kinds[0]} to {kinds[1]}")
-                meta.put(target, moves.ARRIVING, this.token)
+                meta.put(target, unfinished_moves.ARRIVING, this.token)
             if old_url:
-                moves.mark_moved(source, this.token, place(new_url, home))
+                unfinished_moves.mark_moved(source, this.token, place(new_url, home))
         if not new_url:
-            (home / moves.BUILT).rename(home / "state.db")
+            (home / unfinished_moves.BUILT).rename(home / "state.db")
             files.sync_folder(home)
         switch()
         shutil.rmtree(home / shared_folders.NOTES, ignore_errors=True)  # what they say is about the old database
-        kept = None if old_url else moves.put_aside(home)
+        kept = None if old_url else unfinished_moves.put_aside(home)
     open_database(home, new_url).close()
     return MovedHome(counts=counts, files=moved, kept=kept)
 
 
 def place(url: str, home: Path) -> str:
     """Returns where a database is, without a password."""
-    return moves.without_password(url) if url else f"{home / 'state.db'} on {socket.gethostname()}"
+    return unfinished_moves.without_password(url) if url else f"{home / 'state.db'} on {socket.gethostname()}"
 
 
 # --- the two sides -----------------------------------------------------------------------------------------------------------
@@ -147,11 +149,11 @@ def _require_current(conn: Connection) -> None:
 def _target(home: Path, url: str, source: Connection) -> Generator[Connection]:
     """Gives a transaction on an empty database of this version's schema. Raises Unusable when it is not empty."""
     if not url:
-        path, built = home / "state.db", home / moves.BUILT
-        if path.exists() and not moves.arriving_in(path):
+        path, built = home / "state.db", home / unfinished_moves.BUILT
+        if path.exists() and not unfinished_moves.arriving_in(path):
             raise Unusable(f"{path} is there already, and the sessions would be written there. Move it away first.")
         for file in (path, built):
-            moves.remove(file)
+            unfinished_moves.remove(file)
         try:
             with filled(built) as conn:
                 migrate(conn)
@@ -165,10 +167,12 @@ def _target(home: Path, url: str, source: Connection) -> Generator[Connection]:
         _require_current(conn)
         _refuse_while_used(conn)
         # What an earlier attempt has left is removed; anything else is not ours.
-        marks = moves.marks(conn)
-        if moves.ARRIVING not in marks:
-            if moves.MOVED in marks:
-                raise Unusable(f"{moves.moved_away(marks[moves.MOVED])} To move here, name an empty database.")
+        marks = unfinished_moves.marks(conn)
+        if unfinished_moves.ARRIVING not in marks:
+            if unfinished_moves.MOVED in marks:
+                raise Unusable(
+                    f"{unfinished_moves.moved_away(marks[unfinished_moves.MOVED])} To move here, name an empty database."
+                )
             for table in (*_TABLES, files_table):
                 if table is not meta_table and conn.execute(select(text("1")).select_from(table).limit(1)).first():
                     raise Unusable(

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, exists, func, insert, or_, select, update
 
-from sessions import audit, codec, owners
+from sessions import audit, codec, lease_owners
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, RUN_ACTIVE, outbox, runs
 from sessions.db.sql import insert_once, param
@@ -349,7 +349,7 @@ def left_claimed(
     `alone`: only this process may send now, so every other is gone."""
     claimed = conn.execute(_CLAIMED, {"on": platform}).all()
     others = {row.lease_owner for row in claimed} - {owner}
-    gone = others if alone else {by for by in others if owners.is_gone(conn, by)}
+    gone = others if alone else {by for by in others if lease_owners.is_gone(conn, by)}
     return [
         row.id
         for row in claimed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, delete, exists, insert, select, update
 
-from sessions import owners
+from sessions import lease_owners
 from sessions.db.engine import touch
 from sessions.db.schema import PROCESS_RUNS, processes, sessions
 from sessions.topics import Topic
@@ -79,7 +79,7 @@ def ask_keeper(conn: Connection, process_id: str, now: int) -> ProcessRow | None
     row = get(conn, process_id)
     if row is None or row.ended_at is not None:
         return row
-    if owners.is_gone(conn, row.owner):
+    if lease_owners.is_gone(conn, row.owner):
         return replace(row, outcome=UNKNOWN)
     conn.execute(update(processes).where(PROCESS_RUNS, processes.c.id == process_id).values(asked_at=now))
     touch(conn, Topic.PROCESS, process_id)
@@ -110,7 +110,7 @@ def forget_session(conn: Connection, session_id: str) -> None:
 def orphans(conn: Connection) -> list[str]:
     """Returns the processes whose gateway has died, as far as that is known here."""
     rows = conn.execute(select(processes.c.id, processes.c.owner).where(PROCESS_RUNS)).all()
-    gone = {owner for owner in {row.owner for row in rows} if owners.is_gone(conn, owner)}
+    gone = {owner for owner in {row.owner for row in rows} if lease_owners.is_gone(conn, owner)}
     return [row.id for row in rows if row.owner in gone]
 
 

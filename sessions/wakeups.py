@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 
 from sessions.db.engine import touch
 from sessions.keys import group_of, is_of_terminal
-from sessions.owners import STALLED_SECONDS
+from sessions.lease_owners import STALLED_SECONDS
 from sessions.topics import FarewellBegun, Topic, Touch, ids_of
 
 T = TypeVar("T")

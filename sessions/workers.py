@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select
 
-from sessions import owners
+from sessions import lease_owners
 from sessions.db.schema import leases as leases_table
 from sessions.db.schema import workers
 
@@ -64,7 +64,7 @@ def leave(conn: Connection, name: str) -> None:
 def everyone(conn: Connection) -> list[WorkerRow]:
     """The newest first."""
     rows = conn.execute(select(workers).order_by(workers.c.started_at.desc(), workers.c.name)).mappings()
-    return [WorkerRow.from_row(row, gone=owners.is_gone(conn, row["owner"])) for row in rows]
+    return [WorkerRow.from_row(row, gone=lease_owners.is_gone(conn, row["owner"])) for row in rows]
 
 
 def any_ready(conn: Connection, now: int) -> bool:
@@ -114,7 +114,7 @@ def engine_state(conn: Connection) -> EngineState | None:
     """None on SQLite, where one process does everything."""
     if conn.dialect.name == "sqlite":
         return None
-    row = conn.exec_driver_sql(_ENGINE, {"seconds": owners.STALLED_SECONDS}).one()
+    row = conn.exec_driver_sql(_ENGINE, {"seconds": lease_owners.STALLED_SECONDS}).one()
     return EngineState(waiting=row[0], at_work=row[1], stalled=row[2])
 
 

@@ -27,7 +27,7 @@ from gateway.texts import counted, format_size
 from sessions import audit, meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database
-from sessions.db.moves import without_password
+from sessions.db.unfinished_moves import without_password
 from sessions.restored import hold_back, rename_home
 from sessions.shared_folders import SharedFolders
 

@@ -24,7 +24,7 @@ from gateway.daemon import Role, Serving, serving
 from gateway.home import prepare_home
 from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger, is_journal
-from sessions import ids, owners
+from sessions import ids, lease_owners
 from sessions.clock import now_ms
 from sessions.db import upgrade_in_child
 from sessions.db.sqlite import ended_uncleanly, quick_check
@@ -89,7 +89,7 @@ def run(cli: Cli, role: Role, count: int) -> None:
         asyncio.run(_serve(cli, loaded, seen, guard, new=new, on_terminal=False, role=role))
         return
     with process.single_instance(cli.home) as was_killed:
-        owners.hold_home()
+        lease_owners.hold_home()
         if count > 1:
             if not loaded.config.api.keys:
                 local_key(cli.home)  # before several make one at once

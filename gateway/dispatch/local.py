@@ -120,7 +120,7 @@ class LocalDispatch:
 
     async def give_back(self, run: Run) -> None:
         """Returns an unfinished run, so that the next process continues at once."""
-        await self.app.database.write(runs.release, run.id, run.fence)
+        await self.app.database.write(runs.give_back, run.id, run.fence)
         self._finish(WorkItem.of(run))
 
     def _finish(self, item: "WorkItem") -> None:

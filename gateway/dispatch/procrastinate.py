@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import owners, runs, wakeups
+from sessions import lease_owners, runs, wakeups
 from sessions.db.bus import Bus
 from sessions.db.engine import record_touch, touch
 from sessions.errors import DatabaseUnavailable, StateError
@@ -86,7 +86,7 @@ class ProcrastinateDispatch:
         """Registers this process as a worker, which owns its leases from now on."""
         bus.in_runs = max(1, app.places.total * 3 // 4)
         worker = await app.database.write(wakeups.register, bus.in_runs)
-        app.owner = owners.of_worker(worker)
+        app.owner = lease_owners.of_worker(worker)
         bus.workers.add(worker)
         bus.takes_work = bus.takes_work or serves
         bus.open()
@@ -306,7 +306,7 @@ class ProcrastinateDispatch:
 
 
 def _give_back(conn: Connection, run: Run) -> None:
-    runs.release(conn, run.id, run.fence)
+    runs.give_back(conn, run.id, run.fence)
     if run.kind is RunKind.FAREWELL:
         record_touch(conn, FarewellBegun.by(run.id, run.session_key))
     else:

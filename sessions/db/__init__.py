@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
-from sessions.db import moves
+from sessions.db import unfinished_moves
 from sessions.db.engine import Backend, Database, Listener, touch
 from sessions.db.schema import HEAD, OLDEST, meta
 from sessions.errors import NewerSchema, OlderSchema, Unusable
@@ -22,7 +22,7 @@ def open_database(home: Path, url: str = "", *, connections: int = 5, is_patient
     what comes out; else a server ends those of a process that stands still. Raises Unusable, or a subclass, with a sentence for a person, Busy while
     the home moves to another database.
     """
-    with moves.settled(home, url) as came_to_nothing:
+    with unfinished_moves.settled(home, url) as came_to_nothing:
         listeners: list[Listener] = []
         if url:
             try:
@@ -41,7 +41,7 @@ def open_database(home: Path, url: str = "", *, connections: int = 5, is_patient
         path = home / "state.db"
         with sqlite.locked(path.with_name("state.lock")):
             if not path.exists():
-                moves.refuse_if_put_aside(home)
+                unfinished_moves.refuse_if_put_aside(home)
             sqlite.prepare_file(path)
             try:
                 keep_copy(path)
@@ -69,8 +69,8 @@ def _migrated(backend: Backend, listeners: list[Listener], came_to_nothing: str)
     try:
         if not database.read_now(is_current):
             database.write_now(migrate)
-        if database.read_now(moves.marks):
-            database.write_now(moves.take_into_use, came_to_nothing)
+        if database.read_now(unfinished_moves.marks):
+            database.write_now(unfinished_moves.take_into_use, came_to_nothing)
     except BaseException:
         database.close()
         raise

@@ -20,7 +20,7 @@ from typing import Any, cast
 import psycopg
 from sqlalchemy import Connection
 
-from sessions.owners import STALLED_SECONDS
+from sessions.lease_owners import STALLED_SECONDS
 from sessions.topics import RunStarted, Topic, Touch
 
 log = logging.getLogger(__name__)

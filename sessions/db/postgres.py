@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from sessions.clock import now_ms
-from sessions.db import moves
+from sessions.db import unfinished_moves
 from sessions.db.bus import Bus, notify
 from sessions.db.engine import Listener, Outcome, QueuedWrite, notify_listeners, resolve_futures, take_touched
 from sessions.db.schema import message_search, metadata
@@ -78,7 +78,7 @@ def _refuse_unless_unicode(connection: Any, _: Any) -> None:
 
 
 def explain(error: Exception) -> Exception:
-    if isinstance(error, DBAPIError) and _sqlstate(error) == moves.REFUSED:
+    if isinstance(error, DBAPIError) and _sqlstate(error) == unfinished_moves.REFUSED:
         return Unusable("The sessions of this database have moved to another one meanwhile. Start this program again.")
     if not isinstance(error, DBAPIError) or not _is_away(error):
         return error

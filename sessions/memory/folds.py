@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Integer, LargeBinary, and_, case, cast, func, or_, select, update
 
-from sessions import owners, runs, store
+from sessions import lease_owners, runs, store
 from sessions.db.schema import folds, memory_state, messages, observations, sessions
 from sessions.db.schema import runs as runs_table
 from sessions.db.sql import insert_or_ignore, lock, param
@@ -144,7 +144,7 @@ def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> 
     held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
     # The lease of a killed process is free at once: it would hold up all folds here for minutes.
     if now < current.retry_at <= now + LONGEST_PAUSE_MS or (
-        held and not owners.is_gone(conn, current.lease_owner or "")
+        held and not lease_owners.is_gone(conn, current.lease_owner or "")
     ):
         return False
     ensure(conn, ns)

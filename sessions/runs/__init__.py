@@ -7,7 +7,7 @@ tail and doing the next thing.
 """
 
 from sessions.runs.admission import accept, open_session, source_of, start_again
-from sessions.runs.claims import claim, claim_farewell, keep_alive, release
+from sessions.runs.claims import claim, claim_farewell, give_back, keep_alive
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import GONE_ON, handed_over, last_call, new_messages, open_calls
 from sessions.runs.queries import (
@@ -76,6 +76,7 @@ __all__ = [
     "find",
     "finish",
     "get",
+    "give_back",
     "hand_over",
     "handed_over",
     "in_flight",
@@ -97,7 +98,6 @@ __all__ = [
     "open_questions",
     "open_session",
     "park",
-    "release",
     "remind",
     "require_no_approval",
     "sleep",

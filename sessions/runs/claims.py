@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, and_, or_, select, update
 
-from sessions import owners
+from sessions import lease_owners
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import lock, param
 from sessions.records import Run, RunStatus
@@ -84,7 +84,7 @@ def _must_wait_its_turn(conn: Connection, run: Run, took_over: int, now: int) ->
     if run.attempts + took_over < SUSPECT_TAKEOVERS:
         return False
     at_work = conn.scalars(_SUSPECTS, {"but": run.id, "now": now})
-    return any(not owners.is_gone(conn, owner) for owner in at_work if owner is not None)
+    return any(not lease_owners.is_gone(conn, owner) for owner in at_work if owner is not None)
 
 
 def _unattended_ms(conn: Connection, run: Run, now: int, lease_ms: int | None) -> int:
@@ -96,7 +96,7 @@ def _unattended_ms(conn: Connection, run: Run, now: int, lease_ms: int | None) -
     if run.lease_until is not None and lease_ms is not None:
         seen = run.lease_until - lease_ms
     elif run.lease_owner is not None:
-        seen = owners.last_beat(conn, run.lease_owner) or seen
+        seen = lease_owners.last_beat(conn, run.lease_owner) or seen
     return max(0, now - max(seen, run.updated_at))
 
 
@@ -104,7 +104,7 @@ def _is_held(conn: Connection, run: Run, owner: str, now: int) -> bool:
     if run.lease_owner is None or run.lease_until is None or run.lease_until <= now:
         return False
     # A process of this machine that is gone need not be waited for until its lease ends.
-    return run.lease_owner != owner and not owners.is_gone(conn, run.lease_owner)
+    return run.lease_owner != owner and not lease_owners.is_gone(conn, run.lease_owner)
 
 
 def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int | None) -> Run | None:
@@ -128,7 +128,7 @@ def keep_alive(conn: Connection, run_ids: Sequence[str], owner: str, now: int, *
     )
 
 
-def release(conn: Connection, run_id: str, fence: int) -> None:
+def give_back(conn: Connection, run_id: str, fence: int) -> None:
     """Gives the run back unfinished, at a step's end: the next worker continues at once, and it counts as no takeover."""
     conn.execute(
         update(runs)

@@ -11,7 +11,7 @@ from gateway.cli.main import hermes
 from sessions import audit, workers
 from sessions.clock import now_ms
 from sessions.db import open_database
-from sessions.owners import this_owner
+from sessions.lease_owners import this_owner
 from sessions.workers import WorkerRow, WorkerState
 
 TEAM = "people: [{name: ann, scopes: [chat, admin]}, {name: bo}]\n"

@@ -19,7 +19,7 @@ from gateway.cli.main import hermes
 from sessions import workers
 from sessions.clock import now_ms
 from sessions.db import open_database
-from sessions.owners import this_owner
+from sessions.lease_owners import this_owner
 from sessions.workers import WorkerRow, WorkerState
 from tests.machine import free_port, is_alive
 

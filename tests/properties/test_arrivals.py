@@ -219,7 +219,7 @@ class Arrivals(RuleBasedStateMachine):
     @rule()
     def is_drained(self) -> None:
         attempts = self.database.read_now(runs.get, self.held().id).attempts
-        self.write(runs.release, self.held().id, self.held().fence)
+        self.write(runs.give_back, self.held().id, self.held().fence)
         self.run = self.write(self.take, "next")
         assert self.run is not None
         assert self.run.attempts == attempts

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from gateway.api.http.body import ByteBudget, NewestFirst, ReadingRate
 from gateway.api.http.callers import HostCheck, Throttle
 from gateway.api.http.connection import ConnectionLimits, ConnectionShares, IdleTimes, possible_connections
-from gateway.api.threads.events import EventHub
+from gateway.api.threads.event_hub import EventHub
 from gateway.attachments.safe_fetch import Fetcher
 from gateway.context import App
 from gateway.dispatch.fair_queue import FairPlaces

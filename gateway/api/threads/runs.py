@@ -15,7 +15,7 @@ from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, mark,
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
 from gateway.api.http.uploads import Upload, uploaded_files
 from gateway.api.threads.deployments import deployment_of
-from gateway.api.threads.events import EventReader
+from gateway.api.threads.event_hub import EventReader
 from gateway.api.threads.schemas import AcceptedMessage, EventsQuery, PostedMessage, RunRow, Steering
 from gateway.observe.logging import get_logger
 from sessions import deployments, inbox, runs, spending

@@ -22,8 +22,8 @@ from sessions import outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform
+from sessions.lease_owners import this_owner
 from sessions.messages import Attachment, AttachmentKind, Content, Outbound, Piece, Receipt
-from sessions.owners import this_owner
 from sessions.records import AskKind, Route
 from tests.app import make_app
 from tests.conftest import HandClock

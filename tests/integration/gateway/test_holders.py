@@ -13,8 +13,8 @@ from gateway.dispatch import holders as holding
 from sessions import leases
 from sessions.db import open_database
 from sessions.errors import DatabaseUnavailable
+from sessions.lease_owners import of_worker
 from sessions.leases import HOUSE
-from sessions.owners import of_worker
 from tests.app import make_app
 
 NAME = "platform:telegram"

@@ -17,7 +17,7 @@ from gateway.dispatch.procrastinate import ProcrastinateDispatch
 from gateway.maintenance import Maintenance
 from gateway.observe import logging
 from gateway.runs.worker import Worker
-from sessions import owners, runs, wakeups
+from sessions import lease_owners, runs, wakeups
 from sessions.db import bus, open_database
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import InboxRow, Message, Route
@@ -81,7 +81,7 @@ def live(home: Path, model_url: str, pipe: Pipe, database_url: str) -> None:
     """
     logging.configure("error")
     if database_url:
-        for module in (owners, wakeups, bus):
+        for module in (lease_owners, wakeups, bus):
             module.STALLED_SECONDS = 0.5
         bus.BEAT_SECONDS, bus.STEADY_SECONDS, ProcrastinateDispatch.poll_seconds = 0.1, 0.3, 0.1
     asyncio.run(_live(home, model_url, pipe, database_url))

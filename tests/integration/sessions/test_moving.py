@@ -24,7 +24,7 @@ from gateway.config.sources import database_url
 from gateway.scheduler.jobs import Jobs
 from sessions import audit, db, jobs, memory, moving, outbox, responses, restored, store, workers, workspace_files
 from sessions.clock import now_ms
-from sessions.db import Database, drop_copies, moves, open_database
+from sessions.db import Database, drop_copies, open_database, unfinished_moves
 from sessions.db.schema import inbox, leases, metadata
 from sessions.db.schema import workers as workers_table
 from sessions.db.schema import workspace_files as files_table
@@ -68,7 +68,9 @@ def rows(conn: Connection) -> dict[str, list[Any]]:
         if table not in (leases, workers_table, files_table):
             columns = [column for column in table.c if not column.name.startswith("lease_")]
             found[table.name] = sorted((tuple(row) for row in conn.execute(select(*columns))), key=repr)
-    found["meta"] = [row for row in found["meta"] if row[0] not in {*moves.MARKS, "probe", workspace_files.NAME}]
+    found["meta"] = [
+        row for row in found["meta"] if row[0] not in {*unfinished_moves.MARKS, "probe", workspace_files.NAME}
+    ]
     found["audit"] = [row for row in found["audit"] if row[3] != "home.migrated"]
     return found
 
@@ -350,9 +352,12 @@ def test_what_is_in_use_or_not_empty_is_refused(
 
 
 def test_while_it_moves_nobody_else_comes_in(home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(moves, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(unfinished_moves, "WAIT_SECONDS", 0.1)
     small_home(home, "")
-    with moves.going_on(home, moves.Move(token="t", to="x", leaves_file=True)), pytest.raises(Busy, match="is moving"):
+    with (
+        unfinished_moves.going_on(home, unfinished_moves.Move(token="t", to="x", leaves_file=True)),
+        pytest.raises(Busy, match="is moving"),
+    ):
         open_database(home)
     open_database(home).close()
 
@@ -363,7 +368,7 @@ KILLED = """
 import os, signal, sys
 from gateway.config.editing import Edit
 from sessions import moving
-from sessions.db import moves
+from sessions.db import unfinished_moves
 from gateway.cli.main import main
 
 def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
@@ -374,8 +379,8 @@ match sys.argv.pop(1):
     case "copied": moving._copy_sequences = die
     case "arrived": Edit.write = die
     case "named": Edit.write = write_and_die
-    case "put aside": moves.put_aside = lambda home: (aside(home), die())
-aside = moves.put_aside
+    case "put aside": unfinished_moves.put_aside = lambda home: (aside(home), die())
+aside = unfinished_moves.put_aside
 main()
 """
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("HERMES")}

@@ -18,7 +18,7 @@ from sessions import inbox, processes, resets, runs, store
 from sessions.db import Database
 from sessions.db.schema import runs as runs_table
 from sessions.keys import ChatKind, SessionKey
-from sessions.owners import this_owner
+from sessions.lease_owners import this_owner
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
 from sessions.processes import ProcessRow
 from sessions.records import EndReason, InboxKind, InboxMode, InboxRow, Message, Role, RunKind, StopReason

@@ -113,7 +113,7 @@ def test_the_end_of_a_run_tells_what_a_caller_would_read_unless_the_run_may_have
     assert harness.finish(run, "hello\0")
     harness.accept(2)
     again = harness.claimed()
-    harness.database.write_now(runs.release, again.id, again.fence)
+    harness.database.write_now(runs.give_back, again.id, again.fence)
     assert harness.finish(harness.claimed(), "more")
     heard()
 
@@ -236,7 +236,7 @@ def test_a_worker_that_lost_its_lease_writes_nothing_more(harness: RunHarness) -
 def test_a_run_that_is_given_back_counts_no_takeover(harness: RunHarness) -> None:
     harness.accept(1)
     run = harness.claimed("a")
-    harness.database.write_now(runs.release, run.id, run.fence)
+    harness.database.write_now(runs.give_back, run.id, run.fence)
     assert harness.claimed("b").attempts == 0
 
 
