@@ -220,12 +220,14 @@ async def test_without_javascript(browser: Browser, home: Path) -> None:
         await page.get_by_label("Code").fill(await gw.database.write(sign_ins.new_link, "cli:ann", gw.app.clock()))
         await page.get_by_role("button", name="Sign in").click()
         await page.get_by_label("Say something").fill("Choose a colour")
-        await page.get_by_role("button", name="Send").click()
+        async with page.expect_navigation():  # a form: the page comes anew, and cannot be loaded again meanwhile
+            await page.get_by_role("button", name="Send").click()
         async with asyncio.timeout(20):
             while not await gw.database.read(runs.latest, 1, status=RunStatus.WAITING):
                 await asyncio.sleep(0.01)
         await page.reload()
-        await page.get_by_role("button", name="blue").click()
+        async with page.expect_navigation():
+            await page.get_by_role("button", name="blue").click()
         async with asyncio.timeout(20):
             while not await gw.database.read(runs.latest, 1, status=RunStatus.COMPLETED):
                 await asyncio.sleep(0.01)
