@@ -165,10 +165,8 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
 
     async def _acknowledge(self, interaction_and_token: str, body: dict[str, Any]) -> None:
         number, _, token = interaction_and_token.partition(":")
-        ids = {
-            "webhook_id": number,
-            "webhook_token": token,
-        }  # so the library counts the rate of each interaction by itself
+        # With its own token, so that the library counts the rate of each interaction by itself.
+        ids = {"webhook_id": number, "webhook_token": token}
         try:
             async with asyncio.timeout(_ACKNOWLEDGE_SECONDS):
                 await self._rest.call("POST", "/interactions/{webhook_id}/{webhook_token}/callback", ids, body)

@@ -173,10 +173,8 @@ class Worker:
         attempts, is_away = 0, False
         try:
             if run.attempts > runs.MAX_TAKEOVERS:
-                attempts, why = (
-                    runs.MAX_TAKEOVERS,
-                    f"{run.attempts} interruptions without progress",
-                )  # one try more next time
+                attempts = runs.MAX_TAKEOVERS  # one try more next time
+                why = f"{run.attempts} interruptions without progress"
             else:
                 async with asyncio.timeout(SECONDS):
                     return await advance(work)

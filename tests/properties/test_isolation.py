@@ -215,9 +215,8 @@ def _secrets(text: str) -> Iterator[str]:
 
 
 def test_no_secret_of_a_namespace_is_seen_in_another(database: Database, home: Path) -> None:
-    @settings(
-        max_examples=3 if database.dialect == "sqlite" else 1, deadline=None, phases=[Phase.generate]
-    )  # shrinking takes minutes
+    # Shrinking takes minutes.
+    @settings(max_examples=3 if database.dialect == "sqlite" else 1, deadline=None, phases=[Phase.generate])
     @given(history=steps)
     def check(history: list[tuple[str, int, str]]) -> None:
         asyncio.run(_check(IsolationHarness(database, home), history))

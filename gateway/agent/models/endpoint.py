@@ -22,12 +22,8 @@ from gateway.agent.models.quirks import RefusalKind, without_keys
 from gateway.observe.logging import get_logger
 
 _NUM_CTX = re.compile(r"^\s*num_ctx\s+(\d+)", re.MULTILINE)
-_NAMES = (
-    "max_model_len",
-    "context_length",
-    "context_window",
-    "max_context_length",
-)  # vLLM, OpenRouter, Groq, LM Studio
+# Of vLLM, OpenRouter, Groq and LM Studio.
+_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length")
 
 
 def from_models(answer: object, model: str) -> int | None:

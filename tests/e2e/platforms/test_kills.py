@@ -42,9 +42,8 @@ async def killed_often(home: Path, driver: Driver, kills: int, seed: int) -> Cou
             await asyncio.sleep(dice.uniform(0, 0.6))  # the moment is what is tried
             running.kill()
             await running.wait()
-            (home / crash_guard.FILE).unlink(
-                missing_ok=True
-            )  # three kills before anything is done would hold the platforms
+            # Three kills before anything is done would hold the platforms.
+            (home / crash_guard.FILE).unlink(missing_ok=True)
             if dice.random() < 0.3:
                 driver.says(dm, f"ping {kills + kill}")
         async with daemon(home, driver, sections=sections) as s:

@@ -110,9 +110,8 @@ async def test_as_in_the_article(home: Path, clock: HandClock):
             assert await over(s, week) == ["ok"] * week
         second = agent.prompts[-1]
         assert str(second[-1]["content"]).endswith(f"\n\n{WEEKLY['prompt']}")
-        assert any(
-            f"answer to {WEEKLY['prompt']}" in str(each["content"]) for each in second
-        )  # it knows the last report
+        # It knows the last report.
+        assert any(f"answer to {WEEKLY['prompt']}" in str(each["content"]) for each in second)
         runs = (await http.get(f"/api/jobs/{job['id']}/runs")).json()["runs"]
         assert [(run["status"], run["output"]) for run in runs] == [("ok", f"answer to {WEEKLY['prompt']}")] * 2
         shown = (await hermes(home, "jobs", "show", job["id"]))[1]

@@ -121,9 +121,8 @@ async def test_the_owner_hears_of_it_once_a_day(database: Database):
     assert any("(500,000)" in body for body in bodies)
     clock.now += DAY
     await under_test.check()
-    assert (
-        len(await database.read(alerts_sent)) == 6
-    )  # the tokens are usual again, but what was said above waits for a day
+    # The tokens are usual again, but what was said above waits for a day.
+    assert len(await database.read(alerts_sent)) == 6
 
 
 async def test_where_nobody_is_the_owner_nothing_is_sent(sqlite: Database):

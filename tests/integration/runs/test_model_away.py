@@ -271,9 +271,8 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
             await until(lambda: len(texts_of(it)) == 2 * chats)
         assert sorted(texts_of(it)[chats:]) == sorted(f"answer to m{number}" for number in range(chats))
         places = [int(text[1:]) for text in endpoint.answered]
-        assert (
-            max(abs(place - number) for number, place in enumerate(places)) < it.app.places.total
-        )  # so many are at it side by side
+        # So many are at it side by side.
+        assert max(abs(place - number) for number, place in enumerate(places)) < it.app.places.total
         assert calls < chats  # most never asked while it was known to be away
 
 

@@ -43,9 +43,8 @@ def check(conn: Connection) -> int:
     assert {f"job:{job.id}" for job in left if not job.enabled} == paused & {f"job:{job.id}" for job in left}
     assert told["person.let_in"] - told["person.revoked"] == _count(conn, "people")
     assert told["dashboard.signed_in"] == _count(conn, "sign_ins", schema.sign_ins.c.kind == SignInKind.COOKIE)
-    assert told["job.created"] - told["note.forgotten"] == len(
-        memory.open_notes(conn, OWNER_NAMESPACE)
-    )  # made together
+    # They are made together.
+    assert told["job.created"] - told["note.forgotten"] == len(memory.open_notes(conn, OWNER_NAMESPACE))
     gone = {row.about.removeprefix("session:") for row in rows if row.action == "session.deleted"}
     assert not gone & set(conn.scalars(select(schema.sessions.c.id)))
     return len(rows)

@@ -184,9 +184,8 @@ async def test_a_home_goes_on_in_the_other_database(ways: tuple[Path, str]):
         assert found(database, "indexed") == ["not indexed yet \U0001f4a1"]
         session = database.read_now(store.active, "agent:main:telegram:group:-5")
         assert session is not None
-        erase(
-            home, database, [session.id], by="cli:ann", now=now_ms()
-        )  # takes its words out of the new index, and the old file away
+        # It takes its words out of the new index, and the old file away.
+        erase(home, database, [session.id], by="cli:ann", now=now_ms())
         assert found(database, "cliffs") == []
     assert list(home.glob("state.before-move-*.db")) == []
 
@@ -263,9 +262,8 @@ def test_what_has_moved_is_used_by_nobody(ways: tuple[Path, str], tmp_path: Path
     home, to = ways
     old_url = url_of(home)
     small_home(home, old_url)
-    late = (
-        open_database(home, f"{old_url}&application_name=psql") if old_url else None
-    )  # comes in while it moves, unseen
+    # It comes in while it moves, unseen.
+    late = open_database(home, f"{old_url}&application_name=psql") if old_url else None
     migrated(home, to)
     if late is not None:
         with pytest.raises(Unusable, match="have moved to another"):

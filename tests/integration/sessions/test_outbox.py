@@ -171,9 +171,8 @@ def test_nor_when_the_second_try_would_come_after_an_hour(database: Database) ->
     put(database, "one")
     (row,) = claim(database)
     database.write_now(outbox.mark_sending, row.id)
-    database.write_now(
-        outbox.interrupted, "telegram", NOW + 2_000
-    )  # it may be tried again, and the process dies before that
+    # It may be tried again, and the process dies before that.
+    database.write_now(outbox.interrupted, "telegram", NOW + 2_000)
     database.write_now(outbox.interrupted, "telegram", NOW + HOUR + 1)
     assert claim(database, NOW + HOUR + 1) == []
     assert [letter.id for letter in database.read_now(outbox.dead_letters)] == [row.id]

@@ -127,10 +127,11 @@ def test_a_crowd_of_one_group_leaves_a_queue_for_the_others(database: Database):
     taken = [database.write_now(wakeups.fetch, worker, [RUNS]) for _ in range(PLACES + 2)]
     assert [each.session_key for each in taken if each] == [key for key, _ in crowd[:PLACES]] + [KEY]
     rest = [database.write_now(wakeups.fetch, worker, [REST]) for _ in range(5)]
+    # Farewells last, and what is a terminal's is for that terminal.
     assert [(each.session_key, each.farewell) for each in rest if each] == [
         *crowd[PLACES:],
         (KEY, "run_farewell"),
-    ]  # farewells last, and what is a terminal's is for that terminal
+    ]
 
 
 def test_a_worker_has_a_queue_of_its_own_for_keys_that_nobody_else_works_on(database: Database):
