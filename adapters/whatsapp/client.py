@@ -1,4 +1,4 @@
-"""Calls of the Cloud API. Every failure becomes an error of the contract. No message of an error holds the access token."""
+"""Calls of the Cloud API. Every failure becomes an error of the contract, in a sentence that says what to do. No message of an error holds the access token."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

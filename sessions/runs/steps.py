@@ -1,4 +1,4 @@
-"""The steps of a run that goes on. Each is one transaction, checks the fence, and may be repeated after an ambiguous commit."""
+"""The steps of a run that goes on: an answer, results of tools, messages that came meanwhile. Each is one transaction, checks the fence, and may be repeated after an ambiguous commit."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Builds one answer from the pieces that an endpoint streams. Pure: no network, no client library.
+"""Builds one answer from the pieces that an endpoint streams, without the reasoning before it. Pure: no network, no client library.
 
 Endpoints differ in every detail of a tool call's deltas (no index, no id, an id on each, arguments as an object), so the
 rules here are the widest that stay unambiguous.
