@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.api.http.server_state import ApiLimits
-from gateway.api.threads import events as hub
+from gateway.api.threads import event_hub as hub
 from gateway.runs.live import LiveEvent
 from sessions import events, runs
 from sessions.errors import DatabaseUnavailable
