@@ -10,13 +10,13 @@ from sqlalchemy import Connection, insert, select, update
 
 from bench.table import ResultTable
 from gateway.observe import logging
-from gateway.runs.reset_policies import ResetPolicies
 from gateway.scheduler.jobs import Jobs
 from gateway.scheduler.resets import Resets
 from sessions import jobs
 from sessions.db import Database, open_database
 from sessions.db.schema import messages, sessions
 from sessions.policy import ResetMode, ResetPolicy, ResetRules
+from sessions.resets import ResetPolicies
 from tests.app import make_app
 
 SESSIONS, DUE, JOBS = 100_000, 100, 10_000

@@ -34,11 +34,11 @@ from gateway.observe.redaction import hide
 from gateway.runs.history import JournalTails, MemoryViews
 from gateway.runs.live import LiveEvents
 from gateway.runs.outages import ModelOutages
-from gateway.runs.reset_policies import ResetPolicies
 from gateway.runs.worker import Worker
 from sessions import processes
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
+from sessions.resets import ResetPolicies
 from sessions.restored import require_complete
 from sessions.shared_folders import require_same_folder
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.agent.memory.fold_worker import FoldWorker
     from gateway.agent.models.interface import Model
     from gateway.agent.models.side_work import SideWork
-    from gateway.agent.models.speaker import Speaker
+    from gateway.agent.models.speech import Speaker
     from gateway.agent.profile import AgentProfile
     from gateway.agent.tokens import Tokens
     from gateway.agent.tools.mcp import McpServers
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from gateway.runs.history import JournalTails, MemoryViews
     from gateway.runs.live import LiveEvents
     from gateway.runs.outages import ModelOutages
-    from gateway.runs.reset_policies import ResetPolicies
     from gateway.runs.worker import Worker
     from sessions.db import Database
     from sessions.jobs import JobLimits
+    from sessions.resets import ResetPolicies
 
 
 PromptBlocks = Mapping[str, tuple[int, int | None]]

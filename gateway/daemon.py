@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gateway.agent.models.interface import ModelError
-from gateway.agent.models.speaker import Speaker
-from gateway.agent.models.transcriber import Transcriber, voice_settings
+from gateway.agent.models.speech import Speaker, Transcriber, voice_settings
 from gateway.api.http.callers import FILE, caller_keys, local_key
 from gateway.api.http.server import serving as serving_http
 from gateway.api.http.server_state import ServerState

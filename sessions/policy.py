@@ -1,7 +1,6 @@
 """Decides when a session is reset (ResetPolicy, `due`): pure functions of the policy and the time of the last user message.
 
-`sessions/resets.py` carries a reset out, `gateway/scheduler/resets.py` looks every few seconds for sessions that are due, and
-`gateway/runs/reset_policies.py` finds the policy of a session key.
+`sessions/resets.py` has the policies in force and carries resets out, `gateway/scheduler/resets.py` looks every few seconds for sessions that are due.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,11 @@
-"""Carries resets out: the transactions that start the farewell of a session and end it. `sessions/policy.py` decides when a session is due,
-`gateway/scheduler/resets.py` ticks.
+"""Resets: the rules in force, and the transactions that start the farewell of a session and end it. `sessions/policy.py` decides when a
+session is due, `gateway/scheduler/resets.py` ticks.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, or_, select, text, update
@@ -12,7 +13,8 @@ from sqlalchemy import Connection, Select, and_, exists, or_, select, text, upda
 from sessions import store
 from sessions.db.engine import touch
 from sessions.db.schema import RUN_ACTIVE, SESSION_OPEN, inbox, runs, sessions
-from sessions.policy import due
+from sessions.keys import InvalidKey, SessionKey
+from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules, due, policy_for
 from sessions.processes import HAS_PROCESS
 from sessions.records import EndReason
 from sessions.runs import farewells
@@ -21,6 +23,42 @@ from sessions.topics import Topic
 
 GRACE_MS = 30 * 60_000
 """How long a reset waits for its farewell while the model is away."""
+NEVER = ResetPolicy(mode=ResetMode.NONE)
+
+
+class ResetPolicies:
+    """The reset rules in force. `says_farewell`: whether the agent has the tools to save something before a reset. `rule`
+    returns the policy of a session key, and the override that it comes from.
+    """
+
+    def __init__(self, rules: ResetRules, *, says_farewell: bool = True) -> None:
+        self.rules = rules
+        self.version = 0
+        self.says_farewell = says_farewell
+        self.rule = lru_cache(maxsize=10_000)(self._find)
+
+    def replace(self, rules: ResetRules, *, says_farewell: bool) -> None:
+        """Applies these rules from now on, also to sessions that are open."""
+        self.says_farewell = says_farewell
+        if rules != self.rules:
+            self.rules = rules
+            self.version += 1
+            self.rule.cache_clear()
+
+    def _find(self, session_key: str) -> tuple[ResetPolicy, Override | None]:
+        try:
+            key = SessionKey.parse(session_key)
+        except InvalidKey:
+            return NEVER, None
+        return policy_for(key, self.rules.default, self.rules.overrides)
+
+    def policy(self, session_key: str) -> ResetPolicy:
+        return self.rule(session_key)[0]
+
+    def opening(self, session_key: str) -> Opening:
+        """Returns how a message of this key opens a session."""
+        policy = self.policy(session_key)
+        return Opening(reset=None if policy.mode is ResetMode.NONE else policy, farewell=self.says_farewell)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from adapters.text import off_the_loop
 from adapters.text.blocks import Fence, Paragraph, Table
 from adapters.text.markdown import parse
-from gateway.agent.models.speaker import NotSpoken
+from gateway.agent.models.speech import NotSpoken
 from gateway.attachments.outgoing_files import keep_recording, recording
 from gateway.context import App
 from gateway.observe.logging import get_logger

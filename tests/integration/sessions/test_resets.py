@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import Connection, event, select
 from sqlalchemy.engine import Engine
 
-from gateway.runs.reset_policies import ResetPolicies
 from gateway.scheduler.reset_explanation import explain, next_resets
 from gateway.scheduler.resets import Resets
 from sessions import inbox, processes, resets, runs, store
@@ -22,6 +21,7 @@ from sessions.lease_owners import this_owner
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
 from sessions.processes import ProcessRow
 from sessions.records import EndReason, InboxKind, InboxMode, InboxRow, Message, Role, RunKind, StopReason
+from sessions.resets import ResetPolicies
 from sessions.runs import ModelAnswer, Opening, farewells
 from tests.app import make_app
 from tests.conftest import HandClock

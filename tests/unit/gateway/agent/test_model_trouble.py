@@ -21,7 +21,7 @@ from gateway.agent.models.interface import (
 )
 from gateway.agent.models.quirks import retry_after
 from gateway.agent.models.retry import Retries, RetryPolicy
-from gateway.agent.models.transcriber import Transcriber
+from gateway.agent.models.speech import Transcriber
 from tests.fakes.model_replies import (
     OVERFLOWS,
     UNNAMED_OVERFLOWS,

@@ -1,5 +1,7 @@
-"""Asks an endpoint for the text of speech, over `/audio/transcriptions`."""
+"""Voice, at an endpoint for it: the text of a recording, over `/audio/transcriptions`, and a text said aloud, over `/audio/speech`."""
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, cast
 
 from gateway.agent.models.chat_completions import Observe, ignore
@@ -8,9 +10,16 @@ from gateway.agent.models.errors import CallFailed, CallOutcome
 from gateway.agent.models.interface import JSON
 from gateway.agent.models.quirks import RefusalKind
 from gateway.agent.models.retry import Retries, RetryPolicy
+from gateway.config.sections import VoiceSection
 
 if TYPE_CHECKING:
     from gateway.config.model import Config
+
+_SECONDS = 10.0
+_CHARACTERS_A_SECOND = 200
+"""How many characters an endpoint has to turn into speech in one second, after the first ten."""
+_REST_SECONDS = 300.0
+"""An endpoint that has not answered is left alone for so long: each answer would wait for it in vain."""
 
 
 def voice_settings(config: "Config") -> ModelSettings | None:
@@ -70,3 +79,45 @@ class Transcriber:
                     self.settings.transcription, CallOutcome.ANSWERED, self._retry_policy.clock() - started, None
                 )
                 return text
+
+
+class NotSpoken(Exception):
+    """There is no recording. `str()` says why, for the operator."""
+
+
+class Speaker:
+    """Speaks with the endpoint for voice messages."""
+
+    def __init__(self, section: VoiceSection) -> None:
+        key = section.api_key.get_secret_value()
+        self._voice = section.speak_voice
+        self._settings = ModelSettings(base_url=section.base_url, name=section.speak_model, api_key=key)
+        self._endpoint = ModelEndpoint(self._settings)
+        self._rests_until = 0.0
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+    async def speak(self, words: str) -> bytes:
+        """Returns the words as Opus in Ogg, the one format that every platform plays as a voice message. Asks once and for a bounded time,
+        because the text of the answer waits meanwhile. Raises NotSpoken.
+        """
+        settings, seconds = self._settings, _SECONDS + len(words) / _CHARACTERS_A_SECOND
+        if time.monotonic() < self._rests_until:
+            raise NotSpoken(f"{settings.host} has said nothing a moment ago.")
+        body = {"model": settings.name, "voice": self._voice, "input": words, "response_format": "opus"}
+        try:
+            async with asyncio.timeout(seconds), self._endpoint.translating_errors(settings.name):
+                client = await self._endpoint.client()
+                from openai import HttpxBinaryResponseContent
+
+                answer = await client.post("/audio/speech", cast_to=HttpxBinaryResponseContent, body=body)
+                data = answer.content
+        except TimeoutError as error:
+            self._rests_until = time.monotonic() + _REST_SECONDS
+            raise NotSpoken(f"{settings.host} has said nothing for {seconds:.0f} s.") from error
+        except CallFailed as failure:
+            raise NotSpoken(str(failure)) from failure
+        if not data.startswith(b"OggS"):
+            raise NotSpoken(f"{settings.host} does not send Opus in Ogg, which was asked for.")
+        return data
