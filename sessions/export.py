@@ -170,7 +170,14 @@ def import_session(conn: Connection, new: ImportedSession, by: str) -> bool:
     values = new.model_dump(exclude={"messages", "settings"})
     if new.ended_at is None and store.active(conn, new.session_key) is not None:
         values |= {"ended_at": new.last_user_at or new.started_at, "end_reason": EndReason.USER}
-    row = {**values, "model_config": new.settings, "ns": _namespace(conn, key), "rewrites": now_ms()}
+    # Whose memory the session has follows from its key, never from the file, which may be a stranger's.
+    job = find_job(conn, key.chat_id or "") if key.scope == Source.JOB else None
+    row = {
+        **values,
+        "model_config": new.settings,
+        "ns": job.ns if job is not None and job.ns is not None else key.namespace,
+        "rewrites": now_ms(),
+    }
     if not insert_or_ignore(conn, sessions, row):
         return False
     rows = [_row(new.id, message) for message in new.messages]
@@ -183,12 +190,6 @@ def import_session(conn: Connection, new: ImportedSession, by: str) -> bool:
     touch(conn, Topic.KEY, new.session_key)
     audit.record(conn, now_ms(), by, "session.imported", f"session:{new.id}")
     return True
-
-
-def _namespace(conn: Connection, key: SessionKey) -> str:
-    """Whose memory the session has follows from its key, never from the file, which may be a stranger's."""
-    job = find_job(conn, key.chat_id or "") if key.scope == Source.JOB else None
-    return job.ns if job is not None and job.ns is not None else key.namespace
 
 
 def _row(session_id: str, message: ImportedMessage) -> dict[str, Any]:

@@ -58,29 +58,23 @@ def _translate(error: discord.DiscordException) -> DeliveryError:
         case discord.PrivilegedIntentsRequired():
             return Unauthorized(NO_INTENT)
         case discord.ConnectionClosed():
-            return _closed(error.code)
+            if error.code == 4014:  # disallowed intents
+                return Unauthorized(NO_INTENT)
+            if error.code == 4004:  # authentication failed
+                return Unauthorized(BAD_TOKEN)
+            return TryLater(f"Discord has closed the connection ({error.code}).")
         case discord.GatewayNotFound():
             return TryLater("Discord has an outage.")
         case discord.HTTPException():
-            return _answered(error)
+            if error.status == 401:
+                return Unauthorized(BAD_TOKEN)
+            if error.status == 429:
+                return TryLater("Discord asks to wait.", after=_seconds(error) or 5.0)
+            if error.status >= 500:
+                return TryLater(f"Discord has an outage ({error.status}).")
+            return DiscordRefusal(error.status, error.code, (error.text or "no reason given").splitlines()[0][:200])
         case _:
             return TryLater(f"Discord gave an answer that cannot be read ({type(error).__name__}).", ambiguous=True)
-
-
-def _answered(error: discord.HTTPException) -> DeliveryError:
-    if error.status == 401:
-        return Unauthorized(BAD_TOKEN)
-    if error.status == 429:
-        return TryLater("Discord asks to wait.", after=_seconds(error) or 5.0)
-    if error.status >= 500:
-        return TryLater(f"Discord has an outage ({error.status}).")
-    return DiscordRefusal(error.status, error.code, (error.text or "no reason given").splitlines()[0][:200])
-
-
-def _closed(code: int | None) -> DeliveryError:
-    if code == 4014:  # disallowed intents; 4004 below: authentication failed
-        return Unauthorized(NO_INTENT)
-    return Unauthorized(BAD_TOKEN) if code == 4004 else TryLater(f"Discord has closed the connection ({code}).")
 
 
 def _seconds(error: discord.HTTPException) -> float | None:
@@ -159,7 +153,12 @@ class Rest:
         route = Route(method, path, **(ids or {}))
         with translated():
             if file is not None:
-                return await http.request(route, form=_form(body, file))
+                name, data = file
+                described: Json = {**(body or {}), "attachments": [{"id": "0", "filename": name}]}
+                payload = {"name": "payload_json", "value": json.dumps(described), "content_type": "application/json"}
+                kind = "application/octet-stream"
+                content = {"name": "files[0]", "value": data, "filename": name, "content_type": kind}
+                return await http.request(route, form=[payload, content])
             return await (http.request(route) if body is None else http.request(route, json=body))
 
     async def download(self, url: str, limit: int, *, base: str) -> bytes | None:
@@ -182,14 +181,6 @@ class Rest:
                 if answer.status != 200:
                     raise TryLater(f"Discord has an outage ({answer.status}).", after=5.0)
                 return await read_at_most(answer, limit)
-
-
-def _form(body: Any, file: tuple[str, bytes]) -> list[dict[str, Any]]:
-    name, data = file
-    described: Json = {**(body or {}), "attachments": [{"id": "0", "filename": name}]}
-    payload = {"name": "payload_json", "value": json.dumps(described), "content_type": "application/json"}
-    content = {"name": "files[0]", "value": data, "filename": name, "content_type": "application/octet-stream"}
-    return [payload, content]
 
 
 def without(piece: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -246,7 +246,11 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
     async def send(self, address: Address, piece: Piece) -> Receipt:
         """A second call follows only where Slack refused how it is sent, and so has taken nothing."""
         if "filename" in piece:
-            return Receipt(message_id=await self._send_file(address, piece))
+            data = await read_file(piece)
+            comment = piece.get("comment", "")
+            return Receipt(
+                message_id=await upload(self._web, address.chat_id, address.thread_id, piece["filename"], data, comment)
+            )
         if "respond_to" in piece and await self._respond(address, piece):
             return Receipt(message_id="")
         words, blocks = piece["text"], piece["blocks"]
@@ -290,11 +294,6 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
             return True
         body = {"response_type": "ephemeral", "replace_original": False, **said}
         return self._web.is_slacks(url) and await self._web.post(url, json=body) == 200
-
-    async def _send_file(self, address: Address, piece: Piece) -> str:
-        data = await read_file(piece)
-        comment = piece.get("comment", "")
-        return await upload(self._web, address.chat_id, address.thread_id, piece["filename"], data, comment)
 
     async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
         await self._web.call(

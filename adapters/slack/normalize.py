@@ -95,6 +95,7 @@ def _inbound(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | N
     passed_on = ""
     if quote is not None and not words:  # nothing was said to it, so that all is somebody else's words
         words, passed_on, files, quote = quote.text, quote.sender_name, (*files, *quote.attachments), None
+    seconds = ts.partition(".")[0]
     return Inbound(
         # By channel and time: a mention arrives as two events, `message` and `app_mention`, with two event ids.
         dedup_key=f"sl:{team}:{channel}:{ts}",
@@ -111,7 +112,7 @@ def _inbound(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | N
         quote=quote,
         forwarded_from=passed_on,
         attachments=files,
-        sent_at=_milliseconds(ts),
+        sent_at=int(seconds) * 1000 if seconds.isdecimal() else 0,
     )
 
 
@@ -262,8 +263,3 @@ def _thread(kind: ChatKind, thread: str, ts: str) -> str | None:
 def _name(message: Json) -> str:
     profile = part(message, "user_profile")
     return text(profile, "display_name") or text(profile, "real_name")
-
-
-def _milliseconds(ts: str) -> int:
-    seconds = ts.partition(".")[0]
-    return int(seconds) * 1000 if seconds.isdecimal() else 0

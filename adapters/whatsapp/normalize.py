@@ -94,6 +94,7 @@ def _message(event: Json, place: _Place) -> Inbound:
     file = attachment(edited)
     words = text.replace(mention, "").strip() or text if group else text
     passed_on = part(edited, "context")
+    moment = str(event.get("timestamp") or "")
     return Inbound(
         dedup_key=f"wa:{event['id']}",
         address=place.address,
@@ -107,7 +108,7 @@ def _message(event: Json, place: _Place) -> Inbound:
         quote=quote,
         forwarded_from="somebody" if passed_on.get("forwarded") or passed_on.get("frequently_forwarded") else "",
         attachments=() if file is None else (file,),
-        sent_at=_milliseconds(event),
+        sent_at=int(moment) * 1000 if moment.isdecimal() and len(moment) < 12 else 0,
         same_as=place.same_as,
     )
 
@@ -171,11 +172,6 @@ def _system(event: Json) -> Iterator[Inbound]:
         text=new,
         kind=InboundKind.MOVED,
     )
-
-
-def _milliseconds(event: Json) -> int:
-    moment = str(event.get("timestamp") or "")
-    return int(moment) * 1000 if moment.isdecimal() and len(moment) < 12 else 0
 
 
 # --- contents ---

@@ -6,7 +6,7 @@ program sends over HTTP is never cut: `InputTooLong` is raised when it does not 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import ceil
@@ -245,16 +245,6 @@ def _fits_small(tools: Sequence[JSON], beside: int, material: Material, measure:
 
 
 def _system_message(material: Material, plan: _PromptPlan, measure: Measure) -> EncodedMessage:
-    content = _system(material, plan, measure)
-    earlier: EncodedMessage | None = material.derived.get("system")
-    if earlier is not None and earlier["content"] == content:
-        return earlier
-    message: JSON = {"role": "system", "content": content}
-    new = material.derived["system"] = EncodedMessage(message, size_of(message))
-    return new
-
-
-def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
     blocks = [plan.core]
     if skills := newest_lines(material.skills, plan.shares.skills, measure.text):
         blocks.append("Skills that are saved here; view one before you use it:\n" + "\n".join(skills))
@@ -262,7 +252,13 @@ def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
         blocks.append(f"What you know (notes of yours, newest last):\n{notes}")
     if digest := whole_sentences(material.digest, plan.shares.digest, measure.text):
         blocks.append(f"What was talked about before: {digest}")
-    return "\n\n".join(blocks)
+    content = "\n\n".join(blocks)
+    earlier: EncodedMessage | None = material.derived.get("system")
+    if earlier is not None and earlier["content"] == content:
+        return earlier
+    message: JSON = {"role": "system", "content": content}
+    new = material.derived["system"] = EncodedMessage(message, size_of(message))
+    return new
 
 
 def _notes(material: Material, budget: int, measure: Measure, *, small: bool) -> str:
@@ -334,7 +330,15 @@ class _Cutter:
 
     def _as_earlier(self, message: Message) -> _Earlier:
         short = self._with_short_arguments(message)
-        plain = as_turn(short, self._clip_turn(short), self._parts_of_turn(short))
+        text = short.content or ""
+        whole = self._measure.text(text) <= self._turn
+        # Pictures of earlier turns are looked at again as long as they cost no more than a turn may.
+        parts = self._measure.parts(short)
+        plain = as_turn(
+            short,
+            text if whole else self._measure.clip(text, self._turn, cut_marker(short)),
+            parts if parts and self._measure.beside(short) <= self._turn else (),
+        )
         if plain is None:
             return _Earlier(self._made_for, short, self._turn_cost(short), None)
         return _Earlier(self._made_for, short, self._turn_cost(short), EarlierTurn(plain, ZoneInfo(self._timezone)))
@@ -359,16 +363,6 @@ class _Cutter:
             tail.pop(0)
         return [first, *tail]
 
-    def _clip_turn(self, message: Message) -> str:
-        text = message.content or ""
-        whole = self._measure.text(text) <= self._turn
-        return text if whole else self._measure.clip(text, self._turn, cut_marker(message))
-
-    def _parts_of_turn(self, message: Message) -> Sequence[JSON]:
-        """Pictures of earlier turns are looked at again as long as they cost no more than a turn may."""
-        parts = self._measure.parts(message)
-        return parts if parts and self._measure.beside(message) <= self._turn else ()
-
     def _turn_cost(self, message: Message) -> int:
         text = min(self._measure.text(message.content or ""), self._turn)
         beside = self._measure.beside(message)
@@ -387,7 +381,12 @@ class _Cutter:
         """Returns this run's own messages, shortened to their budget: first the oldest results and arguments are cleared, then the oldest
         texts, then whole messages are left out. Messages in `kept_whole` stay as they are."""
         kept, whole = list(messages), self._plan.kept_whole
-        over = self._over(kept)
+        # By how many tokens the messages are over budget, rounded up to a large step: otherwise every new result would clear an old one, and the
+        # endpoint's cache would be lost each time.
+        room = self.run + sum(self._plan.limits.values())
+        over = sum(self._own_cost(message) for message in kept if message.id not in self._plan.kept_whole) - room
+        step = max(1, room // 4)
+        over = ceil(over / step) * step if over > 0 else 0
         for shorten in (without_result, without_text):
             for i, message in enumerate(kept[:-1]):
                 if over <= 0:
@@ -403,14 +402,6 @@ class _Cutter:
         """Returns the index of the message to leave out next: the oldest but the first, which holds the task; None: only the last is left."""
         free = [i for i, message in enumerate(kept[:-1]) if message.id not in self._plan.kept_whole]
         return next((i for i in free if i > 0), free[0] if free else None)
-
-    def _over(self, own: Iterable[Message]) -> int:
-        """Returns by how many tokens the messages are over budget, rounded up to a large step: otherwise every new result would clear an old
-        one, and the endpoint's cache would be lost each time."""
-        room = self.run + sum(self._plan.limits.values())
-        over = sum(self._own_cost(message) for message in own if message.id not in self._plan.kept_whole) - room
-        step = max(1, room // 4)
-        return ceil(over / step) * step if over > 0 else 0
 
     def clip_own(self, message: Message) -> str:
         text, limit = message.content or "", self._text_limit(message)

@@ -21,14 +21,14 @@ from gateway.chats.access import (
 )
 from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
-from gateway.commands import ChatAccount, ChatContext, Parsed, execute, find, parse
+from gateway.commands import ChatContext, Parsed, execute, find, parse
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import BLANK_LETTERS, as_quoted, escape_speaker_marks
 from sessions import asks, inbox, outbox, overheard, people, runs
 from sessions.db.sql import lock
-from sessions.keys import Address, ChatKind, DmScope, SessionKey
+from sessions.keys import Address, ChatKind, DmScope
 from sessions.messages import Content, Inbound, InboundKind, Quote
 from sessions.records import Ask, AskKind, InboxRow, Message, Route, RunStatus
 from sessions.runs import Accepted
@@ -196,7 +196,19 @@ class Intake:
         # By the first id of two that are one person's, unless the configuration names the other: else they would be counted twice.
         sender = inbound.sender if access.names(inbound.sender.id) else first.sender
         account = access.account(inbound.address.platform, sender)
-        chat = self._context(inbound, access.key(first.address, first.sender), account)
+        key = access.key(first.address, first.sender)
+        wait_ms = MORE_MS if inbound.album or inbound.cut_off else 0
+        chat = ChatContext(
+            key=key,
+            now=self.app.clock(),
+            user=inbound.sender.name or inbound.sender.id,
+            route=Route(address=inbound.address, reply_to=inbound.message_id),
+            opening=replace(self.app.resets.opening(str(key)), user_id=inbound.sender.id, wait_ms=wait_ms),
+            timezone=self.app.timezone,
+            default_model=self.app.chosen.name,
+            platform_title=title_of,
+            account=account,
+        )
         allowed = verdict is AccessDecision.ALLOWED
         active = runs.active(conn, chat.session_key)
         waits = active is not None and active.status is RunStatus.WAITING
@@ -224,20 +236,6 @@ class Intake:
             return IntakeResult(outcome=IntakeOutcome.IGNORED)
         self._command(conn, inbound, chat, parsed, allowed=allowed)
         return IntakeResult(outcome=IntakeOutcome.TAKEN)
-
-    def _context(self, inbound: Inbound, key: SessionKey, account: ChatAccount) -> ChatContext:
-        wait_ms = MORE_MS if inbound.album or inbound.cut_off else 0
-        return ChatContext(
-            key=key,
-            now=self.app.clock(),
-            user=inbound.sender.name or inbound.sender.id,
-            route=Route(address=inbound.address, reply_to=inbound.message_id),
-            opening=replace(self.app.resets.opening(str(key)), user_id=inbound.sender.id, wait_ms=wait_ms),
-            timezone=self.app.timezone,
-            default_model=self.app.chosen.name,
-            platform_title=title_of,
-            account=account,
-        )
 
     def _message(self, conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bool = True) -> IntakeResult:
         refusal, waiting = self._refusal(conn, inbound, chat), None

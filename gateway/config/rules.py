@@ -29,7 +29,17 @@ def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
     """`owners`: the stored owner of each platform."""
     for rule in (_model, _memory, _web, _voice, _mcp, _secrets, _api, _people, _limits, _overrides):
         yield from rule(config)
-    yield from _owners(config, owners)
+    for name in lists_without_owner(config):
+        allowed = [manifest(name).normal_user_id(user) for user in config.platforms.by_name()[name].allowed_users]
+        owner = owners.get(name)
+        if owner is None or owner in allowed or "*" in allowed:
+            continue
+        said = f"leaves out {owner}, who is the owner"
+        hint = (
+            f'owner: "{owner}" beside it gives {allowed[0]} a memory of their own. '
+            f'owner: "{allowed[0]}" lets {allowed[0]} read the notes, sessions and jobs of {owner}'
+        )
+        yield Finding(f"platforms.{name}.allowed_users", said, hint)
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -174,20 +184,6 @@ def lists_without_owner(config: Config) -> Iterator[str]:
         shares_memory = section.dm_scope == "owner" and name != Platform.WHATSAPP
         if section.enabled and shares_memory and section.allowed_users and not section.owner:
             yield name
-
-
-def _owners(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
-    for name in lists_without_owner(config):
-        allowed = [manifest(name).normal_user_id(user) for user in config.platforms.by_name()[name].allowed_users]
-        owner = owners.get(name)
-        if owner is None or owner in allowed or "*" in allowed:
-            continue
-        said = f"leaves out {owner}, who is the owner"
-        hint = (
-            f'owner: "{owner}" beside it gives {allowed[0]} a memory of their own. '
-            f'owner: "{allowed[0]}" lets {allowed[0]} read the notes, sessions and jobs of {owner}'
-        )
-        yield Finding(f"platforms.{name}.allowed_users", said, hint)
 
 
 def _api(config: Config) -> Iterator[Finding]:

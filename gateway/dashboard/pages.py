@@ -89,16 +89,12 @@ class Trouble:
 @page("/ui/", "now.html", "waiting", "troubles", "working")
 def now(conn: Connection, visit: Visit) -> Values:
     at_work = runs.latest(conn, RUNS_SHOWN, status=RunStatus.RUNNING)
+    found = runs.open_questions(conn, QUESTIONS_SHOWN)
     return {
-        "questions": _questions(conn),
+        "questions": [OpenQuestion(ask=ask, run=run, title=_title(conn, run.session_id)) for run, ask in found],
         "troubles": list(_troubles(conn, visit)),
         "at_work": [(run, _title(conn, run.session_id)) for run in at_work],
     }
-
-
-def _questions(conn: Connection) -> list[OpenQuestion]:
-    found = runs.open_questions(conn, QUESTIONS_SHOWN)
-    return [OpenQuestion(ask=ask, run=run, title=_title(conn, run.session_id)) for run, ask in found]
 
 
 def _title(conn: Connection, session_id: str) -> str:
@@ -167,7 +163,17 @@ def sessions(conn: Connection, visit: Visit) -> Values:
     except (Invalid, ValueError) as error:
         return {**asked, "problem": str(error), "lines": []}
     found = store.recent(conn, source=source or None, since=start, limit=SESSIONS_SHOWN)
-    return {**asked, "lines": [_line(conn, each) for each in found if each.message_count]}
+    lines = [
+        SessionLine(
+            session=each,
+            title=store.label(conn, each),
+            last_words=store.last_words(conn, each),
+            at=max(each.started_at, each.last_user_at or 0),
+        )
+        for each in found
+        if each.message_count
+    ]
+    return {**asked, "lines": lines}
 
 
 def _day(text: str, visit: Visit) -> int:
@@ -175,15 +181,6 @@ def _day(text: str, visit: Visit) -> int:
         return round(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(visit.app.timezone)).timestamp() * 1000)
     except ValueError:
         raise Invalid(f"{text!r} is no date, such as 2026-01-31.") from None
-
-
-def _line(conn: Connection, session: Session) -> SessionLine:
-    return SessionLine(
-        session=session,
-        title=store.label(conn, session),
-        last_words=store.last_words(conn, session),
-        at=max(session.started_at, session.last_user_at or 0),
-    )
 
 
 @page("/ui/sessions/{session_id}", "session.html", "heading", "transcript", "question", "growing", "state")
@@ -280,22 +277,18 @@ def run(conn: Connection, visit: Visit) -> Values:
     asked = asks.of_run(conn, found.id)
     waiting = next((each for each in asked if each.answered_at is None), None)
     is_active = found.status in runs.ACTIVE
+    # What happened in the run, each with its moment. None: it was taken up again after its process was gone.
+    lines = [(each.created_at or 0, TranscriptLine(message=each, begins=None, calls=_calls(each))) for each in rows]
     return {
         "run": found,
         "title": _title(conn, found.session_id),
-        "timeline": _timeline(found, rows),
+        "timeline": sorted([*lines, *((at, None) for at in found.restarts)], key=lambda line: line[0]),
         "asks": {each.tool_call_id: each for each in asked},
         "question": OpenQuestion(ask=waiting, run=found, title="") if waiting is not None and is_active else None,
         "following": found.id if is_active else None,
         "is_active": is_active,
         "may_steer": is_active and found.kind is RunKind.CHAT and found.status is RunStatus.RUNNING,
     }
-
-
-def _timeline(run: Run, rows: Sequence[Message]) -> list[tuple[int, TranscriptLine | None]]:
-    """Returns what happened in the run, each with its moment. None: it was taken up again after its process was gone."""
-    lines = [(each.created_at or 0, TranscriptLine(message=each, begins=None, calls=_calls(each))) for each in rows]
-    return sorted([*lines, *((at, None) for at in run.restarts)], key=lambda line: line[0])
 
 
 # --- time ---------------------------------------------------------------------------------------------------------------------

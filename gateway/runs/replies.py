@@ -69,14 +69,13 @@ def interruption_notice(away_ms: int, unsure: Sequence[str]) -> str | None:
 
 def question_card(question: str, options: Sequence[str]) -> Content:
     """Returns the card of a question. Options that do not fit on a button stand in the text."""
-    buttons = tuple(Button(label=_label(option), data=f"a:{{ask}}:{number}") for number, option in enumerate(options))
+    buttons = tuple(
+        Button(label=option if len(option) <= _LABEL else f"{option[: _LABEL - 1]}…", data=f"a:{{ask}}:{number}")
+        for number, option in enumerate(options)
+    )
     listed = "\n".join(f"- {option}" for option in options) if any(len(option) > _LABEL for option in options) else ""
     invitation = say("ask.or_reply") if options else ""
     return Content(text="\n\n".join(filter(None, (question, listed, invitation))), buttons=buttons)
-
-
-def _label(option: str) -> str:
-    return option if len(option) <= _LABEL else f"{option[: _LABEL - 1]}…"
 
 
 def approval_card(exact: str) -> Content:

@@ -47,23 +47,19 @@ def explain(conn: Connection, session_key: str, rules: ResetRules, now: int) -> 
     rule = next((index for index in matching if rules.overrides[index] is override), None)
     session = store.active(conn, session_key)
     last = session.last_user_at if session is not None else None
+    said = store.last_messages(conn, session.id, 50) if session is not None else []
     return Explanation(
         session_key=session_key,
         session=session,
         policy=policy,
         rule=rule,
         passed_over=tuple(index for index in matching if index != rule),
-        last_sender=_last_sender(conn, session),
+        last_sender=next((each.sender for each in reversed(said) if each.role is Role.USER and each.sender), None),
         next_at=None if last is None else next_reset(last, policy, now),
         reason=None if last is None else due(last, policy, now),
         held_off=tuple(_held_off(conn, session_key)),
         owed=len(farewells.owed(conn, session_key)),
     )
-
-
-def _last_sender(conn: Connection, session: Session | None) -> str | None:
-    said = store.last_messages(conn, session.id, 50) if session is not None else []
-    return next((each.sender for each in reversed(said) if each.role is Role.USER and each.sender), None)
 
 
 def _held_off(conn: Connection, session_key: str) -> Iterator[str]:

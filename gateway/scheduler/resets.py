@@ -2,7 +2,7 @@
 due, `sessions/resets.py` carries the reset out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.context import App, every
@@ -52,8 +52,15 @@ class Resets:
         if last_scan.version != self.app.resets.version or not 0 <= now - last_scan.at < FULL_SCAN_MS:
             self._seen.clear()
             last_scan.version, last_scan.at = self.app.resets.version, now
-        found = {session.id: session for session in [*await self._held_off_before(), *await self._new(now)]}
-        wanted = list(self._due(found.values(), now))
+        held, self._held_off = list(self._held_off), {}
+        found = await self.app.database.read(resets.still_open, held) if held else []
+        found += await self._new(now)
+        wanted: list[DueSession] = []
+        for session in {each.id: each for each in found}.values():
+            reason = due(session.last_user_at, self.app.resets.policy(session.session_key), now)
+            if reason is not None:
+                says_farewell = self.app.resets.says_farewell
+                wanted.append(DueSession(session=session, reason=reason, says_farewell=says_farewell))
         for start in range(0, len(wanted), TOGETHER):
             await self._carry_out(wanted[start : start + TOGETHER], now)
         for run in await self.app.database.read(farewells.owed):
@@ -61,36 +68,21 @@ class Resets:
                 self._logged.add(run.id)
                 log.info("session.farewell_owed", session_key=run.session_key, run_id=run.id)
 
-    async def _held_off_before(self) -> Sequence[OpenSession]:
-        held, self._held_off = list(self._held_off), {}
-        return await self.app.database.read(resets.still_open, held) if held else ()
-
     async def _new(self, now: int) -> list[OpenSession]:
+        """Returns the sessions that became old enough since the last tick."""
         found: list[OpenSession] = []
         for policy in self.app.resets.rules.policies():
             before, since = due_before(policy, now), self._seen.get(policy, 0)
-            if before is None or before <= since:  # no more became old enough since the last tick
+            if before is None or before <= since:
                 continue
-            found += await self._pages(since, before)
+            after = (-1, "")
+            while page := await self.app.database.read(resets.silent_since, since, before, limit=PAGE, after=after):
+                found += page
+                after = (page[-1].last_user_at, page[-1].id)
+                if len(page) < PAGE:
+                    break
             self._seen[policy] = before
         return found
-
-    async def _pages(self, since: int, before: int) -> list[OpenSession]:
-        found: list[OpenSession] = []
-        after = (-1, "")
-        while True:
-            page = await self.app.database.read(resets.silent_since, since, before, limit=PAGE, after=after)
-            found += page
-            if len(page) < PAGE:
-                return found
-            after = (page[-1].last_user_at, page[-1].id)
-
-    def _due(self, sessions: Iterable[OpenSession], now: int) -> Iterable[DueSession]:
-        says_farewell = self.app.resets.says_farewell
-        for session in sessions:
-            reason = due(session.last_user_at, self.app.resets.policy(session.session_key), now)
-            if reason is not None:
-                yield DueSession(session=session, reason=reason, says_farewell=says_farewell)
 
     async def _carry_out(self, wanted: Sequence[DueSession], now: int) -> None:
         outcomes = await self.app.database.write(resets.carry_out, wanted, now)

@@ -43,25 +43,19 @@ def open_session(conn: Connection, key: SessionKey, opening: Opening, now: int) 
     former = store.last_ended(conn, session_key)
     # After /new nobody has to be told that the conversation is a new one.
     was_reset = former is not None and former.end_reason in {EndReason.IDLE, EndReason.DAILY}
+    # A terminal's key holds the id of its session. After /new a session of that id exists, and the next one needs another.
+    own_id = key.chat_id if key.scope == Source.CLI else None
     return store.start(
         conn,
         key,
         now,
         source=source_of(key),
-        session_id=_id_in(conn, key),
+        session_id=own_id if own_id is not None and not store.exists(conn, own_id) else None,
         user_id=opening.user_id,
         model=opening.model,
         ns=opening.ns,
         announces=former.id if former is not None and was_reset else None,
     )
-
-
-def _id_in(conn: Connection, key: SessionKey) -> str | None:
-    """Returns the session id that a terminal's key holds, unless a session of it exists: after /new the next one of this key needs
-    another id.
-    """
-    own_id = key.chat_id if key.scope == Source.CLI else None
-    return own_id if own_id is not None and not store.exists(conn, own_id) else None
 
 
 def accept(

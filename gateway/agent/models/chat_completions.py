@@ -135,7 +135,13 @@ class OpenAIModel:
         """See `Model`. When an answer has to begin again after something was shown, `on_token` hears AFRESH."""
         shown = _Shown(on_token)
         failures: list[ModelError] = []
-        candidates = self._candidates(request.model)
+        settings = self.settings
+        first = request.model or settings.name
+        spare = [settings.name] if first == settings.fast else []
+        names = dict.fromkeys([first, *spare, *settings.fallbacks])
+        now = self._retry_policy.clock()
+        # The sort is stable, and models that rest come last instead of being left out: when all of them rest, the first is asked.
+        candidates = sorted(names, key=lambda name: self._models[name].rests_until > now)
         for model in candidates:
             retries = Retries(self._retry_policy, self.settings.timeout_seconds, is_last=model == candidates[-1])
             try:
@@ -150,15 +156,6 @@ class OpenAIModel:
             self._models[model].rests_until = self._retry_policy.clock() + REST_SECONDS
             shown.start_afresh()
         raise combined_error(failures)
-
-    def _candidates(self, wanted: str | None) -> list[str]:
-        settings = self.settings
-        first = wanted or settings.name
-        spare = [settings.name] if first == settings.fast else []
-        names = dict.fromkeys([first, *spare, *settings.fallbacks])
-        now = self._retry_policy.clock()
-        # The sort is stable, and models that rest come last instead of being left out: when all of them rest, the first is asked.
-        return sorted(names, key=lambda name: self._models[name].rests_until > now)
 
     async def _ask_one(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
         """Asks one model, with retries. Ends, because every refusal that is adapted to closes a gap for good, and for an answer in words it is
@@ -198,7 +195,11 @@ class OpenAIModel:
 
     async def _wait_or_give_up(self, failure: CallFailed, retries: Retries, body: JSON) -> None:
         if failure.kind is RefusalKind.OVERFLOW:
-            self._learn_window(body, named_limit(failure.error_text))
+            # Lowers the window after a refusal: to the limit that it names, else to the size of what was refused.
+            model: str = body["model"]
+            learnt = named_limit(failure.error_text) or self._estimate(body, model)
+            # Never larger than before, and never too small to work with: what an endpoint names may be another figure.
+            self._models[model].quirks.window = max(min(learnt, self.window(model)), LEAST_WINDOW)
         may_pass = failure.kind is RefusalKind.AGAIN
         wait = retries.next_wait(failure.wait, silent=failure.silent) if may_pass else None
         if wait is None:
@@ -322,10 +323,3 @@ class OpenAIModel:
 
     def _estimate(self, body: JSON, model: str = "") -> int:
         return self.tokens.messages(body["messages"], model) + self.tokens.tools(body.get("tools") or (), model)
-
-    def _learn_window(self, body: JSON, limit: int | None) -> None:
-        """Lowers the window after a refusal: to the limit that it names, else to the size of what was refused."""
-        model: str = body["model"]
-        learnt = limit or self._estimate(body, model)
-        # Never larger than before, and never too small to work with: what an endpoint names may be another figure.
-        self._models[model].quirks.window = max(min(learnt, self.window(model)), LEAST_WINDOW)

@@ -192,7 +192,8 @@ class ModelEndpoint:
 
         try:
             async with asyncio.timeout(ASK_WINDOW_SECONDS):
-                found = await self._from_models(model)
+                client = await self.client()
+                found = from_models(await client.get("/models", cast_to=object), model)
                 return found or (await self._from_ollama(model) if self._is_local else None) or 0
         except (openai.APIStatusError, ValueError):  # it knows no such question
             return 0
@@ -204,10 +205,6 @@ class ModelEndpoint:
     def _is_local(self) -> bool:
         """Returns whether this may be Ollama, which takes no key. Endpoints with a key name their windows in /models, or nowhere."""
         return not self._settings.api_key or ":11434" in self._settings.host
-
-    async def _from_models(self, model: str) -> int | None:
-        client = await self.client()
-        return from_models(await client.get("/models", cast_to=object), model)
 
     async def _from_ollama(self, model: str) -> int | None:
         client = await self.client()

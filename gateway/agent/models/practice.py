@@ -289,11 +289,13 @@ class PracticeModel:
         if on_token:
             pause = SLOW_SECONDS if _SLOWLY.match(last_user_text(request.messages)) else self._pause
             await self._stream(text, on_token, pause)
+        asked = self.tokens.messages(request.messages) + self.tokens.tools(request.tools)
+        written = text + "".join(call.name + call.arguments for call in calls)
         return Answer(
             text=text,
             tool_calls=calls,
             finish_reason="tool_calls" if calls else "stop" if text == whole else "length",
-            usage=self._usage(request, text, calls),
+            usage=Usage(input_tokens=asked, output_tokens=self.tokens.text(written), estimated=True),
             model=NAME,
         )
 
@@ -302,11 +304,6 @@ class PracticeModel:
             on_token(word)
             if pause:
                 await self._sleep(pause)
-
-    def _usage(self, request: ModelRequest, text: str, calls: Sequence[ToolCall]) -> Usage:
-        asked = self.tokens.messages(request.messages) + self.tokens.tools(request.tools)
-        written = text + "".join(call.name + call.arguments for call in calls)
-        return Usage(input_tokens=asked, output_tokens=self.tokens.text(written), estimated=True)
 
 
 def last_user_text(messages: Sequence[JSON]) -> str:

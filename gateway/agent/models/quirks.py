@@ -219,7 +219,12 @@ class Quirks:
                 return
         elif Gap.JSON_OBJECT not in self.gaps:
             body["response_format"] = {"type": "json_object"}
-        body["messages"] = with_instructions(body["messages"], _format_in_words(wanted))
+        named: JSON = wanted.get("json_schema") or {}
+        schema: Any = named.get("schema")
+        ask = "Answer with one JSON object and nothing else."
+        if schema:
+            ask += f" It follows this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}"
+        body["messages"] = with_instructions(body["messages"], ask)
 
     def learn(self, body: Mapping[str, Any], status: int, error_text: str) -> bool:
         """Returns True when this refusal of `body` taught something new, so that asking again, shaped anew, makes sense."""
@@ -291,10 +296,3 @@ def _without_system(messages: Sequence[JSON]) -> list[JSON]:
             merged = {**message, "content": f"{first['content']}\n\n{message['content']}"}
             return [*rest[:index], merged, *rest[index + 1 :]]
     return [{**first, "role": "user"}, *rest]
-
-
-def _format_in_words(wanted: JSON) -> str:
-    named: JSON = wanted.get("json_schema") or {}
-    schema: Any = named.get("schema")
-    ask = "Answer with one JSON object and nothing else."
-    return f"{ask} It follows this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}" if schema else ask

@@ -44,7 +44,8 @@ class ThinkFilter:
         while match := _TAG.search(rest):
             self._show(rest[: match.start()])
             rest = rest[match.end() :]
-            if self._literal():
+            # In code it is no tag.
+            if not self._hidden and (self.text.endswith("`") or self.text.count("```") % 2 == 1):
                 self._show(match.group())
             elif match.group(1) and not self._hidden:
                 self.text, start, self.restarted = "", 0, True
@@ -59,9 +60,6 @@ class ThinkFilter:
     def _show(self, piece: str) -> None:
         if not self._hidden:
             self.text += piece if self.text else piece.lstrip()  # without the empty lines that follow reasoning
-
-    def _literal(self) -> bool:
-        return not self._hidden and (self.text.endswith("`") or self.text.count("```") % 2 == 1)
 
 
 class AnswerBuilder:
@@ -107,21 +105,19 @@ class AnswerBuilder:
             reason = choice.get("finish_reason")
             if reason is not None:
                 self.finish_reason = str(reason) or "stop"
-            text += self._feed_message(choice.get("delta") or choice.get("message") or {})
+            message: JSON = choice.get("delta") or choice.get("message") or {}
+            deltas: list[JSON] = message.get("tool_calls") or []
+            for delta in deltas:
+                self._fitting(json.dumps(delta, default=str))  # only counted: half of a call is of no use
+                if not self.is_full:
+                    _merge(self._call_of(delta), delta)
+            if reasoning := "".join(str(message.get(name) or "") for name in _REASONING):
+                self._fitting(reasoning)
+            if legacy := message.get("function_call"):
+                delta = {"function": legacy}
+                _merge(self._calls[-1] if self._calls else self._open(), delta)
+            text += self.visible.feed(self._fitting(_plain(message.get("content"))))
         return text
-
-    def _feed_message(self, message: JSON) -> str:
-        deltas: list[JSON] = message.get("tool_calls") or []
-        for delta in deltas:
-            self._fitting(json.dumps(delta, default=str))  # only counted: half of a call is of no use
-            if not self.is_full:
-                _merge(self._call_of(delta), delta)
-        if reasoning := "".join(str(message.get(name) or "") for name in _REASONING):
-            self._fitting(reasoning)
-        if legacy := message.get("function_call"):
-            delta = {"function": legacy}
-            _merge(self._calls[-1] if self._calls else self._open(), delta)
-        return self.visible.feed(self._fitting(_plain(message.get("content"))))
 
     def _call_of(self, delta: JSON) -> JSON:
         index, key = delta.get("index"), delta.get("id")

@@ -81,14 +81,6 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
-def _memory(pids: list[int]) -> int:
-    used = 0
-    for pid in pids:
-        with suppress(OSError, ValueError, IndexError):
-            used += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    return used
-
-
 def signal_all(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
@@ -215,7 +207,11 @@ class Supervisor:
         there = _alive(descendants(os.getpid()))
         if len(there) > self._settings["count"]:
             return "count"
-        return "memory" if _memory(there) > self._settings["memory_bytes"] else ""
+        used = 0
+        for pid in there:
+            with suppress(OSError, ValueError, IndexError):
+                used += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+        return "memory" if used > self._settings["memory_bytes"] else ""
 
     def _is_over(self) -> bool:
         return self._command.poll() is not None and not self._is_printing and not _alive(descendants(os.getpid()))

@@ -65,7 +65,17 @@ class ForeignConversation:
             ended_at=max(last, self.started_at),
             end_reason=EndReason.USER,
             last_user_at=max(users, default=None),
-            messages=[_as_import(message) for message in self.messages],
+            messages=[
+                ImportedMessage(
+                    role=message.role,
+                    content=message.content or None,
+                    tool_calls=list(message.tool_calls) or None,
+                    tool_call_id=message.tool_call_id,
+                    tool_name=message.tool_name,
+                    created_at=message.at,
+                )
+                for message in self.messages
+            ],
         )
 
     def _key(self) -> SessionKey:
@@ -76,17 +86,6 @@ class ForeignConversation:
             except InvalidKey:
                 pass
         return SessionKey(agent="main", scope=Source.CLI, chat_id=self.id)
-
-
-def _as_import(message: ForeignMessage) -> ImportedMessage:
-    return ImportedMessage(
-        role=message.role,
-        content=message.content or None,
-        tool_calls=list(message.tool_calls) or None,
-        tool_call_id=message.tool_call_id,
-        tool_name=message.tool_name,
-        created_at=message.at,
-    )
 
 
 @dataclass(slots=True, kw_only=True)

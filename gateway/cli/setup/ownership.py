@@ -44,20 +44,16 @@ def meet(answers: Answers, name: str, bot: CheckedBot) -> None:
                 tell("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
                 return
             if is_called:
-                _test_webhook(answers, name)
+                url = webhook_url(answers.loaded, name)
+                if why := asyncio.run(why_unreachable(url)):
+                    click.echo(f"  no   {manifest(name).title} would not reach {url}: {why}.")
+                    tell("       docs/how-to/behind-a-proxy.md says how; `hermes doctor` tests it again.")
+                else:
+                    click.echo(f"  ok   {url} reaches this gateway.")
             if not has_owner:
                 _offer_ownership(database, name, bot)
     finally:
         database.close()
-
-
-def _test_webhook(answers: Answers, name: str) -> None:
-    url = webhook_url(answers.loaded, name)
-    if why := asyncio.run(why_unreachable(url)):
-        click.echo(f"  no   {manifest(name).title} would not reach {url}: {why}.")
-        tell("       docs/how-to/behind-a-proxy.md says how; `hermes doctor` tests it again.")
-    else:
-        click.echo(f"  ok   {url} reaches this gateway.")
 
 
 def _offer_ownership(database: Database, name: str, bot: CheckedBot) -> None:
@@ -65,7 +61,12 @@ def _offer_ownership(database: Database, name: str, bot: CheckedBot) -> None:
     words = f"{manifest(name).start} {code}"
     if link := bot.chat_link(code):
         click.echo(f"  Open {link}   or send the bot: {words}")
-        click.echo(_qr_code(link))
+        # The link as a picture that a phone reads from the screen, for a terminal with light letters on a dark ground.
+        import segno
+
+        drawn = io.StringIO()
+        segno.make_qr(link, error="l").terminal(drawn, border=2, compact=True)
+        click.echo(drawn.getvalue().rstrip("\n"))
     else:
         click.echo(f"  Send the bot: {words}")
     click.echo("  waiting … (Ctrl-C: later; the code is valid for a day)")
@@ -122,12 +123,3 @@ def _is_connected(
         if time.monotonic() >= ends or (child is not None and child.poll() is not None):
             return False
         time.sleep(_POLL_SECONDS)
-
-
-def _qr_code(link: str) -> str:
-    """Returns the link as a picture that a phone reads from the screen, for a terminal with light letters on a dark ground."""
-    import segno
-
-    drawn = io.StringIO()
-    segno.make_qr(link, error="l").terminal(drawn, border=2, compact=True)
-    return drawn.getvalue().rstrip("\n")
