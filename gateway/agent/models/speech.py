@@ -15,7 +15,7 @@ from gateway.config.sections import VoiceSection
 if TYPE_CHECKING:
     from gateway.config.model import Config
 
-_SECONDS = 10.0
+SPEAK_SECONDS = 10.0
 _CHARACTERS_A_SECOND = 200
 """How many characters an endpoint has to turn into speech in one second, after the first ten."""
 _REST_SECONDS = 300.0
@@ -102,7 +102,7 @@ class Speaker:
         """Returns the words as Opus in Ogg, the one format that every platform plays as a voice message. Asks once and for a bounded time,
         because the text of the answer waits meanwhile. Raises NotSpoken.
         """
-        settings, seconds = self._settings, _SECONDS + len(words) / _CHARACTERS_A_SECOND
+        settings, seconds = self._settings, SPEAK_SECONDS + len(words) / _CHARACTERS_A_SECOND
         if time.monotonic() < self._rests_until:
             raise NotSpoken(f"{settings.host} has said nothing a moment ago.")
         body = {"model": settings.name, "voice": self._voice, "input": words, "response_format": "opus"}

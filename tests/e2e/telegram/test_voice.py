@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.models import speaker
+from gateway.agent.models import speech as speech_module
 from gateway.attachments import outgoing_files
 from gateway.chats.voice import said_aloud
 from sessions import outbox
@@ -66,7 +66,7 @@ async def test_a_long_answer_is_said_in_plain_words_and_in_part(home: Path) -> N
 
 @pytest.mark.parametrize("speech", [Failure(), Failure(hang=True), Failure(drop=True), b"<html>no</html>", b""])
 async def test_without_speech_the_text_arrives_alone(home: Path, speech: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speaker, "_SECONDS", 0.5)
+    monkeypatch.setattr(speech_module, "SPEAK_SECONDS", 0.5)
     script = ["what time is it", "It is noon.", "and now", "It is one."]
     async with answering(home, *script, speaks=True) as (s, model):
         model.speech = speech
