@@ -2,8 +2,9 @@
 together, whether a session stays in order, and what runs that only wait cost.
 
 The client, the model and PostgreSQL share the machine with the workers, so what counts is the processor time of a message; messages a second
-say how much the machine as a whole can do. `--apart` measures as many gateways that share nothing but the machine, too: the same calls cost more in
-several processes than in one that is never idle, whatever these tell each other, and the more the fewer cores they share.
+say how much the machine as a whole can do. The more workers, the longer they are warmed up: each has connections of its own, with plans of their
+own. `--apart` measures as many gateways that share nothing but the machine, too: the same calls cost more in several processes than in one that is
+never idle, whatever these tell each other, and the more the fewer cores they share.
 """
 
 import argparse
@@ -190,7 +191,7 @@ async def cpu_apart(server: PostgresServer, model: str, gateways: int, count: in
             shares = await asyncio.gather(*(each.load(count // gateways, LINES // gateways) for each in them))
             return sum(map(len, shares))
 
-        await load(LINES * 12)
+        await load(LINES * 12 * gateways)
         before = cpu()
         done = await load(count)
         return (cpu() - before) / done * 1e3
@@ -201,7 +202,7 @@ async def measure(table: ResultTable, count: int, teams: list[int], *, apart: bo
     with postgres() as server, model_server("bench.team", "--model") as model:
         for workers in teams:
             async with team(workers, server, model) as it:
-                await it.load(LINES * 12)  # plans of every connection, caches, client libraries
+                await it.load(LINES * 12 * workers)  # plans of every connection, caches, client libraries
                 before, began = it.cpu(), time.perf_counter()
                 took = await it.load(count)
                 wall, after = time.perf_counter() - began, it.cpu()
