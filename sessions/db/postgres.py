@@ -46,8 +46,11 @@ def make_engine(url: str, connections: int = 5, *, idle_seconds: float = 0.0) ->
         parsed = make_url(url)
         engine = create_engine(
             parsed.set(drivername="postgresql+psycopg"),
-            pool_size=connections,
-            max_overflow=connections - 1,
+            pool_size=2 * connections - 1,
+            # None is closed because there are enough: a new one costs both sides as much as several messages, and all its plans are made again. The
+            # last used one is taken first, so that few are busy and warm, and the others are opened only when they are needed.
+            max_overflow=0,
+            pool_use_lifo=True,
             connect_args={name: value for name, value in _CONNECTING.items() if name not in parsed.query},
             hide_parameters=True,  # messages' texts are among them
         )

@@ -247,6 +247,28 @@ async def test_transactions_that_met_are_run_again(home: Path, postgres_url: str
     database.close()
 
 
+async def test_connections_that_were_opened_are_kept_and_one_does_what_comes_alone(
+    home: Path, postgres_url: str
+) -> None:
+    database = open_database(home, postgres_url, connections=2)
+    all_there = threading.Barrier(3, timeout=30)
+
+    def process(conn: Connection, *, waits: bool) -> int:
+        if waits:
+            all_there.wait()
+        return conn.scalar(text("SELECT pg_backend_pid()")) or 0
+
+    async def at_once() -> set[int]:
+        works = database.write, database.write, database.read
+        return set(await asyncio.gather(*(work(process, waits=True) for work in works)))
+
+    opened = await at_once()
+    assert len(opened) == 3
+    assert await at_once() == opened  # a new one costs as much as several messages
+    assert len({await database.write(process, waits=False) for _ in range(4)}) == 1  # its plans are warm
+    database.close()
+
+
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
