@@ -59,7 +59,7 @@ class Maintenance:
         self._loop = asyncio.get_running_loop()
         self._grown = asyncio.Event()
         self._grown.set()  # an earlier process may have left something unindexed
-        self._unlisten = app.database.listen(self._on_commit, Topic.SESSION, only_own=True)
+        self._unlisten = app.database.listen(self._on_commit, Topic.SESSION)
 
     def _on_commit(self, _: frozenset[Touch]) -> None:
         if not self._grown.is_set():
@@ -100,6 +100,8 @@ class Maintenance:
         while True:
             await self._grown.wait()
             await asyncio.sleep(INDEX_SECONDS)  # so that neighbours are known, and many messages share a transaction
+            if not self.app.holders.is_held(HOUSE):  # it stays due here, for when the lease is taken over
+                continue
             self._grown.clear()
             try:
                 for step in (message_index.index_some, message_index.merge_step):

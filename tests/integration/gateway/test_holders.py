@@ -7,14 +7,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, text
 
+from gateway import maintenance
 from gateway.context import App
 from gateway.dispatch import holders as holding
-from sessions import leases
+from gateway.maintenance import Maintenance
+from sessions import leases, store
 from sessions.db import open_database
 from sessions.errors import DatabaseUnavailable
+from sessions.keys import SessionKey
 from sessions.lease_owners import of_worker
 from sessions.leases import HOUSE
+from sessions.records import Message, Role, Source
+from sessions.search import message_index
 from tests.app import make_app
 
 NAME = "platform:telegram"
@@ -135,3 +141,36 @@ async def test_where_nobody_else_can_be_everything_is_held(home, sqlite):
 
         await app.holders.hold(NAME, work)
         assert done == ["done"]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_who_keeps_the_house_indexes_what_all_have_stored(home, postgres_url, monkeypatch):
+    monkeypatch.setattr(maintenance, "INDEX_SECONDS", 0.02)
+    indexed_by, index_some = [], message_index.index_some
+
+    def noted(conn: Connection) -> bool:
+        indexed_by.append(conn.engine)
+        return index_some(conn)
+
+    monkeypatch.setattr(message_index, "index_some", noted)
+
+    def say(conn: Connection) -> None:
+        session = store.start(conn, SessionKey.cli("kitchen"), 1, source=Source.CLI)
+        store.append(conn, session.id, [Message(role=Role.USER, content="The marmalade is on the shelf.")], 2)
+
+    def is_found(conn: Connection) -> bool:
+        return bool(conn.scalar(text("SELECT count(*) FROM message_search")))
+
+    async with team(home, postgres_url, 2) as (a, b), a.holders.taking():
+        await until(lambda: a.holders.is_held(HOUSE))
+        async with b.holders.taking():
+            upkeep = [asyncio.create_task(Maintenance(app).run()) for app in (a, b)]
+            await until(lambda: indexed_by)
+            await b.database.write(say)
+            async with asyncio.timeout(20):
+                while not await a.database.read(is_found):
+                    await asyncio.sleep(0.005)
+            assert len(set(indexed_by)) == 1
+            for task in upkeep:
+                task.cancel()
+            await asyncio.gather(*upkeep, return_exceptions=True)
