@@ -41,6 +41,11 @@ def is_fold(body: JSON) -> bool:
     return "You keep the memory of an assistant." in str(body.get("messages", ())[:1])
 
 
+def reads_ahead(body: JSON) -> bool:
+    """Whether the model only reads a part of a longer prompt that follows."""
+    return 1 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+
+
 def asks_about_pair(body: JSON) -> bool:
     """Whether the gateway asks if an older note is still true beside a new one."""
     return "hermes_fold_replaces" in str(body.get("response_format"))
@@ -56,9 +61,10 @@ class ModelServer:
 
     `about_models`: more fields of each row of /models. `ollama`: what /api/show answers.
     `folds` is asked for the answer to each fold of the memory, which is counted in `folded` and takes no step of the script; None: folds
-    are requests like others.
+    are requests like others. Requests that let it read a part of a fold are counted in `read_ahead` alone.
     `pairs` answers whether an older note is no longer true beside a new one, likewise; these requests are in `paired`.
     `speech` is what /audio/speech answers, and takes no step of the script; `spoken` are its requests.
+    `closes`: after each streamed answer it closes the connection without having said so, as llama.cpp does.
     `keeps`: whether requests can be looked at later.
     `fast` answers everything with one prepared text, unchecked and unrecorded: as little work as a server can do.
     """
@@ -74,6 +80,7 @@ class ModelServer:
         keeps: bool = True,
         fast: str | None = None,
         port: int = 0,
+        closes: bool = False,
         about_models: JSON | None = None,
         ollama: JSON | None = None,
         prefixes: Sequence[str] = ("", "/v1"),
@@ -85,6 +92,7 @@ class ModelServer:
         self.count = 0
         self.folds = folds
         self.folded: list[JSON] = []
+        self.read_ahead = 0
         self.pairs: Callable[[JSON], Step] = lambda _: '{"replaces": "no"}'
         self.paired: list[JSON] = []
         self._keeps = keeps
@@ -95,6 +103,7 @@ class ModelServer:
         self.spoken: list[JSON] = []
         self._fast = _prepared(fast) if fast is not None else None
         self._port = port
+        self._closes = closes
         self._about_models = about_models or {}
         self._ollama = ollama
         self._prefixes = prefixes
@@ -142,6 +151,9 @@ class ModelServer:
             return await self._fail(request, bad_request("We could not parse the JSON body of your request."))
         if self.folds is not None and is_fold(body):
             self.count -= 1
+            if reads_ahead(body):
+                self.read_ahead += 1
+                return await self._perform(request, body, "{")
             if self._keeps:
                 self.folded.append(body)
             failure = refuse(body, self.speaks)
@@ -176,6 +188,9 @@ class ModelServer:
             await _wait(reply.between if number else reply.before)
             await response.write(_sse(event))
         await response.write(b"data: [DONE]\n\n")
+        if self._closes:
+            await response.write_eof()
+            _hang_up(request)
         return response
 
     async def _fail(self, request: web.Request, failure: Failure) -> web.StreamResponse:

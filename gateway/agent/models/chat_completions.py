@@ -104,6 +104,10 @@ class OpenAIModel:
     def describe(self) -> str:
         return f"{self.settings.name} at {self.settings.host}"
 
+    @property
+    def is_near(self) -> bool:
+        return self.settings.is_near
+
     def window(self, model: str | None = None) -> int:
         """The context window in tokens: as configured or as the endpoint names it, whichever is smaller, and smaller still once it has
         refused a request for its length. Where none is configured, what the endpoint names counts."""
@@ -260,16 +264,16 @@ class OpenAIModel:
 
     async def _chunks(self, body: JSON) -> AsyncGenerator[JSON]:
         """Yields the answer's chunks, or the whole of it as the only one."""
-        client = await self._endpoint.client()
+        await self._endpoint.client()
         from openai import AsyncStream
 
         async with self._endpoint.translating_errors(body["model"]) as limit:
             if not body.get("stream"):
-                whole = await client.post(PATH, cast_to=object, content=encoded_body(body))
+                whole = await self._endpoint.post(PATH, content=encoded_body(body))
                 yield self._checked(body, whole)
                 return
-            async with await client.post(
-                PATH, cast_to=object, content=encoded_body(body), stream=True, stream_cls=AsyncStream[object]
+            async with await self._endpoint.post(
+                PATH, content=encoded_body(body), stream=True, stream_cls=AsyncStream[object]
             ) as stream:
                 # Some endpoints ignore `stream` and send the whole answer; the library would find no event in it.
                 if "json" in stream.response.headers.get("content-type", ""):

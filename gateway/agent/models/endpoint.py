@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -69,6 +70,9 @@ CONNECT_SECONDS = 15.0
 ASK_WINDOW_SECONDS = 3.0
 
 
+_NAMES_AT_HOME = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
     """`timeout_seconds`: the longest silence of an endpoint, and the time after which nothing is retried. `answer_bytes`: where a
@@ -92,6 +96,15 @@ class ModelSettings:
     @property
     def host(self) -> str:
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the address is of this machine or of a private network. A name is not looked up."""
+        name = urlsplit(self.base_url).hostname or ""
+        try:
+            return not ip_address(name).is_global
+        except ValueError:
+            return "." not in name or name.endswith(_NAMES_AT_HOME)
 
 
 def model_settings(config: "Config", chosen: "ChosenModel") -> ModelSettings:
@@ -124,6 +137,20 @@ class ModelEndpoint:
         if self._client is None:  # another call may have made it meanwhile
             self._client = _new_client(self._settings)
         return self._client
+
+    async def post(self, path: str, **options: Any) -> Any:
+        """Posts as the client does; a second time at once where the server had closed the connection of the last call, as llama.cpp does, and has read
+        nothing of this one."""
+        client = await self.client()
+        import openai
+
+        try:
+            return await client.post(path, cast_to=object, **options)
+        except openai.APIConnectionError as error:
+            first = _first_cause(error)
+            if not isinstance(first, ConnectionResetError) or first.errno is not None:
+                raise
+            return await client.post(path, cast_to=object, **options)
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -176,8 +203,7 @@ class ModelEndpoint:
     def _no_connection(self, error: BaseException) -> CallFailed:
         """Returns the error of a call that reached nobody."""
         # The transport calls a refused connection a timeout too; only the first cause tells them apart.
-        while error.__cause__ is not None:
-            error = error.__cause__
+        error = _first_cause(error)
         if isinstance(error, TimeoutError):
             return self._silent()
         why = " ".join(without_keys(_reason(error), self._settings.api_key).split()) or type(error).__name__
@@ -210,6 +236,12 @@ class ModelEndpoint:
         client = await self.client()
         root = self._settings.base_url.rstrip("/").removesuffix("/v1")
         return from_ollama(await client.post(f"{root}/api/show", cast_to=object, body={"model": model}))
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _reason(error: BaseException) -> str:

@@ -94,6 +94,11 @@ class Model(Protocol):
         """
         ...
 
+    @property
+    def is_near(self) -> bool:
+        """Whether the model runs on this machine or in its network: such a one serves one request at a time, as a rule."""
+        ...
+
     def left_out(self, fields: Collection[str], model: str | None = None) -> Collection[str]:
         """Returns which of these fields of `sampling` a request does not have, because this model has refused them."""
         ...

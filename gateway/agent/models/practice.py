@@ -260,6 +260,9 @@ class PracticeModel:
         self._pause = pause
         self._sleep = sleep
 
+    is_near = False
+    """It serves everybody at once."""
+
     def describe(self) -> str:
         return "practice (no real AI, no network)"
 

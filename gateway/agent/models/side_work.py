@@ -1,7 +1,8 @@
 """Lets the model's work behind the conversations give way to people, where that makes their answers faster: a model on a machine of one's own
 often serves one request at a time, and an answer waits for a whole fold.
 
-Where answers are as fast beside a fold as without one, nothing waits for anything. Each process knows of its own requests.
+A model that is near counts as one of these until it has shown otherwise, any other until it has shown that it is one. Where answers are as fast
+beside a fold as without one, nothing waits for anything. Each process knows of its own requests.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 
-from gateway.agent.models.interface import Answer, Model, ModelRequest, OnToken, Shown
+from gateway.agent.models.interface import Answer, Model, ModelRefused, ModelRequest, OnToken, Shown
 
 SLOWER, LEAST_SECONDS = 1.5, 0.5
 """An answer is slower beside a fold when its first word takes this many times as long, and at least so much longer."""
@@ -21,6 +22,11 @@ FAR_SLOWER, LONG_SECONDS = 3.0, 1.0
 before enough was measured to know whether folds slow answers."""
 PATIENCE_SECONDS = 120.0
 """The longest time that a fold waits for a moment in which nobody is answered; then it is done all the same, and not given up."""
+PAUSE, LONGEST_PAUSE_SECONDS = 3.0, 15.0
+"""A fold begins when nobody has been answered for so many times as long as a first word usually takes: people write the next message."""
+FIRST_STEP, LEAST_STEP, STEP_SECONDS = 128, 96, 1.0
+"""llama.cpp does not stop within the prompt that it reads, and keeps what it has read. So a model that is near reads a fold's prompt in steps, the
+first of so many characters, each as long as it reads in so many seconds: an answer waits for one step at most."""
 
 
 class SideWork:
@@ -29,23 +35,30 @@ class SideWork:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._answering = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._pause: asyncio.TimerHandle | None = None
         self._working = 0
         self._may_be_given_up: set[asyncio.Task[Answer]] = set()
+        self._model: Model | None = None
+        self._step = FIRST_STEP
         self._alone, self._beside = deque[float](maxlen=9), deque[float](maxlen=5)
 
     @property
     def slows_answers(self) -> bool:
-        """Returns whether the first words of answers were measured to come later beside side work."""
+        """Returns whether the first words of answers come later beside side work: as measured, else where the model is near."""
         if min(len(self._alone), len(self._beside)) < SAMPLES:
-            return False
+            return self._model is not None and self._model.is_near
         alone, beside = statistics.median(self._alone), statistics.median(self._beside)
         return beside > SLOWER * alone + LEAST_SECONDS
 
     async def answer(self, model: Model, request: ModelRequest, on_token: OnToken | None) -> Answer:
         """Asks for an answer to somebody, and measures how long its first word takes."""
-        began, beside, first = self._clock(), self._working > 0, None
+        self._meet(model)
+        began, first = self._clock(), None
+        beside = self._working - (len(self._may_be_given_up) if self.slows_answers else 0)
+        # An answer for which side work is given up waits for the end of it: that is neither.
+        measured = self._beside if beside else None if self._working else self._alone
 
         def heard(token: Shown) -> None:
             nonlocal first
@@ -59,13 +72,24 @@ class SideWork:
 
         with self.held_back(), contextlib.ExitStack() as stack:
             if beside and self._alone:
-                usual = statistics.median(self._alone)
-                late = asyncio.get_running_loop().call_later(FAR_SLOWER * usual + LONG_SECONDS, end_if_silent)
+                late = asyncio.get_running_loop().call_later(FAR_SLOWER * self._usual + LONG_SECONDS, end_if_silent)
                 stack.callback(late.cancel)
             answer = await model.ask(request, heard)
-        if not self.slows_answers:  # from then on what was given up would be among the measurements
-            (self._beside if beside else self._alone).append((first or self._clock()) - began)
+            if measured is not None:
+                measured.append((first or self._clock()) - began)
         return answer
+
+    def _meet(self, model: Model) -> None:
+        """Forgets what was measured of another model."""
+        if model is not self._model:
+            self._model, self._step = model, FIRST_STEP
+            self._alone.clear()
+            self._beside.clear()
+
+    @property
+    def _usual(self) -> float:
+        """Seconds to the first word of an answer, alone; 0 before the first."""
+        return statistics.median(self._alone or [0.0])
 
     @contextlib.contextmanager
     def held_back(self) -> Generator[None]:
@@ -74,28 +98,34 @@ class SideWork:
         if self.slows_answers:
             self._give_up()
         self._answering += 1
-        self._idle.clear()
+        self._quiet.clear()
+        if self._pause is not None:
+            self._pause.cancel()
         try:
             yield
         finally:
             self._answering -= 1
             if not self._answering:
-                self._idle.set()
+                pause = min(PAUSE * self._usual, LONGEST_PAUSE_SECONDS)
+                self._pause = asyncio.get_running_loop().call_later(pause, self._quiet.set)
 
     def _give_up(self) -> None:
         for task in self._may_be_given_up:
             task.cancel()
 
     async def aside(self, model: Model, request: ModelRequest) -> Answer:
-        """Asks for something that nobody waits for. Where it would slow answers, it waits until nobody is answered, for PATIENCE_SECONDS at most,
-        and begins anew when somebody writes."""
+        """Asks for something that nobody waits for, with a system message and one of a user at its start. Where it would slow answers, it waits until nobody has been answered for a while, for
+        PATIENCE_SECONDS at most, and begins anew when somebody writes."""
+        self._meet(model)
         end, gave_way = self._clock() + PATIENCE_SECONDS, False
         while True:
             if self.slows_answers or gave_way:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._idle.wait(), max(0.0, end - self._clock()))
-            task = asyncio.create_task(model.ask(request))
-            if self._clock() < end:
+                    await asyncio.wait_for(self._quiet.wait(), max(0.0, end - self._clock()))
+            gives_way = self._clock() < end
+            in_steps = gives_way and self.slows_answers and model.is_near
+            task = asyncio.create_task(self._in_steps(model, request) if in_steps else model.ask(request))
+            if gives_way:
                 self._may_be_given_up.add(task)
             self._working += 1
             try:
@@ -109,3 +139,22 @@ class SideWork:
             finally:
                 self._working -= 1
                 self._may_be_given_up.discard(task)
+
+    async def _in_steps(self, model: Model, request: ModelRequest) -> Answer:
+        """Asks with a longer and longer part of the prompt, for one token each, and then with the whole."""
+        system, asked = (str(message["content"]) for message in request.messages[:2])
+        read = self._step
+        with contextlib.suppress(ModelRefused):  # it may want the whole
+            while read < len(system) + len(asked):
+                part = [
+                    {"role": "system", "content": system[:read]},
+                    {"role": "user", "content": asked[: max(0, read - len(system))] or "…"},
+                ]
+                began = self._clock()
+                usage = (await model.ask(ModelRequest(messages=part, model=request.model, max_output_tokens=1))).usage
+                new = (usage.input_tokens - usage.cached_tokens) / max(usage.input_tokens, 1)
+                if new * read > self._step / 2:  # not of what it had read before
+                    faster = STEP_SECONDS / max(self._clock() - began, 0.001)
+                    self._step = max(LEAST_STEP, int(self._step * min(faster, 2.0)))
+                read += self._step
+        return await model.ask(request)

@@ -23,7 +23,6 @@ from sessions.search import message_index, sqlite
 from tests.fakes.model_replies import Failure, call, calls
 from tests.integration.memory.folding import JSON, extractor
 from tests.integration.runs.worker_in_process import KEY, Plain, WorkerHarness, tool, worker_in_process
-from tests.unit.gateway.agent.models.test_side_work import measured
 
 TOOLS = (memory_tool.TOOL, session_search.TOOL)
 
@@ -237,22 +236,21 @@ async def test_long_passages_are_summarised_by_the_fast_model_and_raw_when_that_
         assert len(raw) < 6_000
 
 
-async def test_no_fold_begins_between_the_steps_of_a_run_where_folds_slow_answers(home: Path) -> None:
+async def test_no_fold_begins_between_the_steps_of_a_run_and_its_prompt_is_read_in_parts(home: Path) -> None:
     begun: list[asyncio.Task[Any]] = []
+    texts = ("system", "You keep the memory of an assistant."), ("user", "tea " * 200)
+    fold = ModelRequest(messages=[{"role": role, "content": text} for role, text in texts])
 
     async def work(_: object, __: Plain) -> str:
-        request = ModelRequest(messages=[{"role": "user", "content": "a fold"}])
-        begun.append(asyncio.create_task(it.app.side_work.aside(it.app.model, request)))
+        begun.append(asyncio.create_task(it.app.side_work.aside(it.app.model, fold)))
         await asyncio.sleep(0.05)
-        return "done"
+        return f"{it.server.read_ahead + len(it.server.folded)} done"
 
     async with worker_in_process(home, [calls(call("work")), "Here you are."], tools=[tool("work", work)]) as it:
-        _, it.app.side_work = await measured(beside=50.0)
-        assert it.app.side_work.slows_answers
         await it.say("work for me")
         await asyncio.gather(*begun)
-        asked = [body["messages"][-1]["content"] for body in it.server.bodies]
-        assert (len(asked), asked[1:]) == (3, ["done", "a fold"])
+        assert it.server.bodies[-1]["messages"][-1]["content"] == "0 done"
+        assert (it.server.read_ahead > 0, len(it.server.folded)) == (True, 1)
 
 
 async def test_a_pasted_page_is_read_page_by_page_later(home: Path) -> None:

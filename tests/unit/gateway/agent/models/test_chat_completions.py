@@ -349,6 +349,13 @@ async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_endpoint():
         assert (await talk.ask()).text == "fine"
 
 
+async def test_a_server_that_closes_the_connection_after_each_answer_is_asked_again_at_once():
+    async with model_in_process(closes=True) as talk:
+        for _ in range(20):
+            assert (await talk.ask()).text == "ok"
+        assert (talk.server.count, talk.time.slept) == (20, [])
+
+
 async def test_many_questions_at_once():
     async with model_in_process() as talk:
         answers = await asyncio.gather(*(talk.ask() for _ in range(20)))
@@ -367,6 +374,23 @@ def test_it_tells_its_name_and_never_its_key():
     settings = ModelSettings(base_url="https://user:pw@api.openai.com/v1", name="gpt-5-mini", api_key="sk-secret")
     assert OpenAIModel(settings).describe() == "gpt-5-mini at api.openai.com"
     assert "sk-secret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "near"),
+    [
+        ("http://127.0.0.1:8080/v1", True),
+        ("http://localhost:11434/v1", True),
+        ("http://[::1]:8080/v1", True),
+        ("http://192.168.1.20:8000/v1", True),
+        ("http://ollama:11434/v1", True),
+        ("http://box.local:1234/v1", True),
+        ("https://api.openai.com/v1", False),
+        ("https://8.8.8.8/v1", False),
+    ],
+)
+def test_a_model_of_this_machine_or_network_is_near(base_url: str, near: bool):
+    assert ModelSettings(base_url=base_url, name="m").is_near is near
 
 
 def test_importing_the_model_does_not_import_the_client_library():

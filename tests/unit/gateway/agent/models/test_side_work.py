@@ -1,24 +1,37 @@
-"""Folds give way to people where answers were measured slower beside them, and nowhere else."""
+"""Folds give way to people where the model is near, or answers were measured slower beside them, and nowhere else."""
 
 import asyncio
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 
-from gateway.agent.models.interface import Answer, Model, ModelRequest, OnToken
-from gateway.agent.models.side_work import FAR_SLOWER, LONG_SECONDS, PATIENCE_SECONDS, SideWork
+from gateway.agent.models.interface import Answer, Model, ModelRequest, OnToken, Usage
+from gateway.agent.models.side_work import FAR_SLOWER, LEAST_STEP, LONG_SECONDS, PATIENCE_SECONDS, SideWork
 
 AFTER_IT = math.inf
-HELLO, FOLD = ModelRequest(messages=[{"role": "user", "content": "hello"}]), ModelRequest(messages=[])
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.agent.models.side_work.PAUSE", 0.0)
+
+
+HELLO = ModelRequest(messages=[{"role": "user", "content": "hello"}])
+FOLD = ModelRequest(messages=[{"role": "system", "content": "s" * 700}, {"role": "user", "content": "u" * 3_000}])
 
 
 @dataclass
 class ModelForOne:
-    """An endpoint whose first word takes so long, and longer beside a fold, or comes only after it. Folds end when they are told to."""
+    """An endpoint whose first word takes so long, and longer beside a fold, or comes only after it. Folds end when they are told to. Each new
+    character of a part of a fold's prompt takes `reads` seconds."""
 
     beside: float
+    is_near: bool = False
+    reads: float = 0.0
+    parts: list[ModelRequest] = field(default_factory=list[ModelRequest])
     now: float = 0.0
     folds: list[asyncio.Event] = field(default_factory=list[asyncio.Event])
     open: int = 0
@@ -32,6 +45,11 @@ class ModelForOne:
             finally:
                 self.open -= 1
             return Answer(text="folded")
+        if request.max_output_tokens == 1:
+            size, before = length(request), length(self.parts[-1]) if self.parts else 0
+            self.parts.append(request)
+            self.now += self.reads * (size - before)
+            return Answer(text="{", usage=Usage(input_tokens=size, cached_tokens=before))
         await asyncio.sleep(0)
         while self.open and self.beside == AFTER_IT:
             await asyncio.sleep(0)
@@ -41,7 +59,11 @@ class ModelForOne:
         return Answer(text="hello")
 
 
-async def begun(times: int = 5) -> None:
+def length(request: ModelRequest) -> int:
+    return sum(len(message["content"]) for message in request.messages)
+
+
+async def begun(times: int = 9) -> None:
     for _ in range(times):
         await asyncio.sleep(0)
 
@@ -156,3 +178,71 @@ async def test_a_fold_ends_for_an_answer_that_stays_silent_before_anything_is_kn
     assert slow.open == 1
     slow.folds[-1].set()
     assert (await fold).text == "folded"
+
+
+def near(**how: Any) -> tuple[ModelForOne, SideWork, Any]:
+    slow = ModelForOne(50.0, is_near=True, **how)
+    return slow, SideWork(clock=lambda: slow.now), cast(Model, slow)
+
+
+async def test_a_near_model_serves_one_at_a_time_until_it_has_shown_otherwise() -> None:
+    slow, work, model = near()
+    fold = asyncio.create_task(work.aside(model, FOLD))
+    await begun()
+    assert slow.open == 1, "nobody waits"
+    await work.answer(model, HELLO, None)
+    assert slow.now == 2.0, "the first answer of all had it given up"
+    slow.beside = 2.0
+    with work.held_back():
+        for _ in range(2):
+            await work.answer(model, HELLO, None)
+    slow.now += PATIENCE_SECONDS
+    await work.answer(model, HELLO, None)  # gives it up for the last time
+    await begun()
+    for _ in range(2):
+        assert (slow.open, work.slows_answers) == (1, True)
+        await work.answer(model, HELLO, None)
+    assert not work.slows_answers, "as fast beside it"
+    slow.folds[-1].set()
+    await fold
+    other = asyncio.create_task(work.aside(cast(Model, ModelForOne(50.0, is_near=True)), FOLD))
+    await begun()
+    assert work.slows_answers, "of another model nothing is known"
+    other.cancel()
+
+
+async def test_a_fold_begins_a_while_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.agent.models.side_work.PAUSE", 3.0)
+    loop, passed = asyncio.get_running_loop(), 0.0
+    real = loop.time
+    monkeypatch.setattr(loop, "time", lambda: real() + passed)
+    slow, work, model = near()
+    await work.answer(model, HELLO, None)
+    fold = asyncio.create_task(work.aside(model, FOLD))
+    passed = 5.0
+    await begun()
+    await work.answer(model, HELLO, None)
+    passed = 10.0
+    await begun()
+    assert slow.open == 0
+    passed = 12.0
+    await begun()
+    assert slow.open == 1
+    slow.folds[-1].set()
+    await fold
+
+
+@pytest.mark.parametrize(("reads", "seconds"), [(0.004, 1.1), (0.0001, 0.3), (0.1, 13.0)])
+async def test_a_near_model_reads_a_fold_in_steps_of_a_second(reads: float, seconds: float) -> None:
+    slow, work, model = near(reads=reads)
+    fold = asyncio.create_task(work.aside(model, FOLD))
+    await begun(60)
+    assert slow.open == 1
+    sizes = [0, *map(length, slow.parts), length(FOLD)]
+    assert max(after - before for before, after in pairwise(sizes)) * reads <= seconds
+    assert len(sizes) < 4_000 / LEAST_STEP
+    texts = ["".join(message["content"] for message in part.messages).rstrip("…") for part in slow.parts]
+    assert all("".join(m["content"] for m in FOLD.messages).startswith(text) for text in texts)
+    assert {part.messages[1]["role"] for part in slow.parts} == {"user"}
+    slow.folds[-1].set()
+    await fold
