@@ -3,14 +3,33 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
-
 OUTPUT = os.dup(1)  # the library points 1 elsewhere
+MISBEHAVES = os.environ.get("MISBEHAVES", "")
+
+
+def misbehave() -> None:
+    if MISBEHAVES == "hangs":
+        time.sleep(3600)
+    if MISBEHAVES == "dies":
+        sys.exit("no key was given")
+    if MISBEHAVES == "stays":  # it ignores that its input has ended, and that it is asked to end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        Path(os.environ["PID_FILE"]).write_text(str(os.getpid()))
+    while MISBEHAVES == "floods":
+        os.write(OUTPUT, b"x" * 65_536)
+
+
+if __name__ == "__main__":
+    misbehave()  # before the library is loaded, which takes a while
+
+from mcp.server import MCPServer  # noqa: E402
+from mcp.server.mcpserver import Context  # noqa: E402
+
 server = MCPServer("fake")
 
 
@@ -66,29 +85,13 @@ async def grow(context: Context) -> str:
     return "grown"
 
 
-def misbehave(how: str) -> None:
-    if how == "hangs":
-        time.sleep(3600)
-    if how == "dies":
-        sys.exit("no key was given")
-    if how == "stays":  # it ignores that its input has ended, and that it is asked to end
-        import signal
-
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        Path(os.environ["PID_FILE"]).write_text(str(os.getpid()))
-    if how == "floods":
-        while True:
-            os.write(OUTPUT, b"x" * 65_536)
-    if how == "many":
-        for number in range(3_000):
-            server.add_tool(echo, name=f"echo_{number}", description="long " * 300)
-
-
 if __name__ == "__main__":
-    misbehave(os.environ.get("MISBEHAVES", ""))
+    if MISBEHAVES == "many":
+        for number in range(2_000):
+            server.add_tool(echo, name=f"echo_{number}", description="long " * 300)
     if sys.argv[1] == "http":
         server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
     else:
         server.run("stdio")
-        while os.environ.get("MISBEHAVES") == "stays":
+        while MISBEHAVES == "stays":
             time.sleep(1)

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +22,18 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
+def printed(code: str, *arguments: str) -> Any:
+    """The last line that this program prints, as JSON."""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@cache
 def imported(home: Path, *arguments: str) -> set[str]:
     """The modules that a command has imported."""
-    command = [sys.executable, "-c", _ASK, "--home", str(home), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return set(json.loads(ended.stdout.splitlines()[-1]))
+    return set(printed(_ASK, "--home", str(home), *arguments))
 
 
 @pytest.fixture(scope="module")
@@ -63,36 +72,30 @@ def test_looking_imports_few_modules(home, arguments):
 
 
 def test_the_daemon_holds_nothing_in_memory_that_it_has_no_use_for():
-    code = "import json, sys, gateway.cli.gateway; print(json.dumps(sorted(sys.modules)))"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    modules = set(json.loads(ended.stdout))
+    modules, sources = printed("""
+import json, linecache, sys
+import gateway.cli.gateway
+print(json.dumps([sorted(sys.modules), [file for file in linecache.cache if file.endswith(".py")]]))
+""")
 
     assert "structlog" in modules
-    assert not modules & {"rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "telegram"}
+    assert not {*modules} & {"rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "telegram"}
+    assert not sources, "for their docstrings"
 
 
-def test_a_start_reads_no_source_for_its_docstrings():
-    code = "import linecache, gateway.cli.gateway; print([file for file in linecache.cache if file.endswith('.py')])"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-
-    assert ended.stdout == "[]\n"
-
-
-@pytest.mark.parametrize("adapter", ["telegram", "discord", "slack", "whatsapp"])
-def test_a_platform_loads_nothing_to_print_with(adapter):
-    code = f"""
+def test_platforms_load_nothing_to_print_with():
+    modules = printed("""
 import json, sys, gateway.cli.gateway
 from adapters import registry
-registry._load(registry.manifest({adapter!r}).adapter)
+for adapter in "telegram", "discord", "slack", "whatsapp":
+    registry._load(registry.manifest(adapter).adapter)
 print(json.dumps(sorted(sys.modules)))
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+""")
 
-    assert not {name.partition(".")[0] for name in json.loads(ended.stdout)} & {"rich", "pygments"}
+    assert not {name.partition(".")[0] for name in modules} & {"rich", "pygments"}
 
 
-@pytest.mark.parametrize("start", ["first", "second"])
-def test_a_daemon_holds_nothing_of_the_migrations(tmp_path, start):
+def test_a_daemon_holds_nothing_of_the_migrations_at_its_first_start_and_later(tmp_path):
     code = """
 import json, sys
 from gateway.app import open_app
@@ -107,13 +110,10 @@ gateway._serve = print_modules
 hermes.main(["--home", sys.argv[1], "gateway", "run"], standalone_mode=False)
 """
     (tmp_path / "config.yaml").write_text("model: {provider: practice}\n")
-    for _ in range(["first", "second"].index(start) + 1):
-        command = [sys.executable, "-c", code, str(tmp_path)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    modules = {name.partition(".")[0] for name in json.loads(ended.stdout.splitlines()[-1])}
-
-    assert "sqlalchemy" in modules
-    assert not modules & {"alembic", "mako", "pygments", "psycopg", "procrastinate"}
+    for _ in ("first", "second"):
+        modules = {name.partition(".")[0] for name in printed(code, str(tmp_path))}
+        assert "sqlalchemy" in modules
+        assert not modules & {"alembic", "mako", "pygments", "psycopg", "procrastinate"}
 
 
 def test_the_client_library_is_loaded_before_the_first_message(tmp_path):

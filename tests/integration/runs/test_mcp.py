@@ -156,34 +156,29 @@ async def test_a_program_that_was_killed_is_started_again(app: App) -> None:
         assert "ended during the call: it ended with exit code 3. What the call has done is not known]" in told
 
 
-async def test_a_program_gets_a_clean_environment(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_its_environment_its_tools_and_their_answers(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    async with started(app, files=stdio(env={"OWN_KEY": "own"})):
-        await until(is_up(app, "files"))
-        found = inside(await use(app, "files_who"))["env"]
-        assert found.pop("OWN_KEY") == "own"
-        assert found["HOME"] == str(app.tool_home)
-        assert set(found) <= {"PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE"}
-
-
-async def test_only_the_named_tools_are_offered(app: App) -> None:
     with capture_logs() as logs:
-        async with started(app, files=stdio(tools=["echo", "absent"]), all=stdio()):
-            await until(is_up(app, "files", "all"))
-            assert [name for name in app.mcp.tools if name.startswith("files_")] == ["files_echo"]
-            assert "all_who" in app.mcp.tools
-            schema = app.mcp.tools["files_echo"].schema["function"]
+        async with started(app, some=stdio(tools=["echo", "absent"]), files=stdio(env={"OWN_KEY": "own"})):
+            await until(is_up(app, "some", "files"))
+            found = inside(await use(app, "files_who"))["env"]
+            assert found.pop("OWN_KEY") == "own"
+            assert found["HOME"] == str(app.tool_home)
+            assert set(found) <= {"PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE"}
+
+            assert [name for name in app.mcp.tools if name.startswith("some_")] == ["some_echo"]
+            schema = app.mcp.tools["some_echo"].schema["function"]
             assert schema["description"] == "Says the same again."
             assert schema["parameters"]["properties"]["text"]["type"] == "string"
+
+            told = await use(app, "files_flood", how="answer")
+            assert len(told) < 33_000
+            assert "[cut:" in told
+
+            await use(app, "files_grow")
+            await until(lambda: "files_echo_more" in app.mcp.tools)
+            assert "x x" in await use(app, "files_echo_more", text="x"), "a list that changes is followed"
     assert [line["missing"] for line in logs if line["event"] == "mcp.tools_left_out"] == [["absent"]]
-
-
-async def test_a_list_that_changes_is_followed(app: App) -> None:
-    async with started(app, files=stdio()):
-        await until(is_up(app, "files"))
-        await use(app, "files_grow")
-        await until(lambda: "files_echo_more" in app.mcp.tools)
-        assert "x x" in await use(app, "files_echo_more", text="x")
 
 
 async def test_a_reload_touches_only_the_servers_whose_section_changed(app: App) -> None:
@@ -202,22 +197,21 @@ async def test_a_reload_touches_only_the_servers_whose_section_changed(app: App)
         await until_gone(pids["other"], pids["former"])
 
 
-@pytest.mark.parametrize(
-    ("bad", "why"),
-    [
-        (stdio(env={"MISBEHAVES": "dies"}), "it ended with exit code 1: no key was given"),
-        (stdio(env={"MISBEHAVES": "floods"}), "it sent a line of more than 8,388,608 bytes"),
-        ({"command": "no-such-program"}, "there is no program no-such-program"),
-        ({"url": "http://127.0.0.1:9/mcp"}, "it cannot be reached"),
-    ],
-)
-async def test_a_server_that_dies_floods_or_is_not_there_harms_no_other(app: App, bad: Any, why: str) -> None:
-    async with started(app, good=stdio(), bad=bad):
+BAD = {
+    "dies": (stdio(env={"MISBEHAVES": "dies"}), "it ended with exit code 1: no key was given"),
+    "floods": (stdio(env={"MISBEHAVES": "floods"}), "it sent a line of more than 8,388,608 bytes"),
+    "absent": ({"command": "no-such-program"}, "there is no program no-such-program"),
+    "away": ({"url": "http://127.0.0.1:9/mcp"}, "it cannot be reached"),
+}
+
+
+async def test_servers_that_die_flood_or_are_not_there_harm_no_other(app: App) -> None:
+    async with started(app, good=stdio(), **{name: section for name, (section, _) in BAD.items()}):
         watching = asyncio.create_task(fail_when_blocked())
         await until(is_up(app, "good"))
         assert "a a" in await use(app, "good_echo", text="a")
-        await until(lambda: app.mcp.part()["bad"]["state"] == "down")
-        assert app.mcp.part()["bad"]["why"] == why
+        await until(lambda: all(app.mcp.part()[name]["state"] == "down" for name in BAD))
+        assert {name: app.mcp.part()[name]["why"] for name in BAD} == {name: why for name, (_, why) in BAD.items()}
         await not_blocked(watching)
 
 
@@ -251,13 +245,13 @@ async def not_blocked(watching: asyncio.Task[None]) -> None:
         await watching
 
 
-@pytest.mark.parametrize("how", ["lines", "line"])
-async def test_a_call_that_floods_ends_its_server_alone(app: App, how: str) -> None:
+async def test_a_call_that_floods_ends_its_server_alone(app: App) -> None:
     async with started(app, files=stdio()):
         await until(is_up(app, "files"))
-        told = await use(app, "files_flood", how=how)
-        assert re.search(r"ended during the call: it sent (a line of )?more than [\d,]+ (bytes|messages)", told)
-        assert "a a" in await use(app, "files_echo", text="a")
+        for how in ("lines", "line"):
+            told = await use(app, "files_flood", how=how)
+            assert re.search(r"ended during the call: it sent (a line of )?more than [\d,]+ (bytes|messages)", told)
+            assert "a a" in await use(app, "files_echo", text="a")
 
 
 async def test_a_call_that_hangs_times_out_and_its_server_is_started_again(
@@ -271,14 +265,6 @@ async def test_a_call_that_hangs_times_out_and_its_server_is_started_again(
         await until(is_up(app, "files"))
         app.mcp.call_seconds = 60
         assert "a a" in await use(app, "files_echo", text="a")
-
-
-async def test_a_long_answer_is_cut(app: App) -> None:
-    async with started(app, files=stdio()):
-        await until(is_up(app, "files"))
-        told = await use(app, "files_flood", how="answer")
-        assert len(told) < 33_000
-        assert "[cut:" in told
 
 
 async def test_a_server_that_will_not_end_is_killed_with_the_gateway(app: App, tmp_path: Path) -> None:
