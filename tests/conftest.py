@@ -1,6 +1,7 @@
 """What many tests start from: a home, a database in both kinds, a clock that the test moves."""
 
 import contextlib
+import gc
 import signal
 import tempfile
 import warnings
@@ -28,6 +29,12 @@ providers._get_local_constants = lambda: _NO_WORDS
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; our processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded and collected stays until the end: the garbage collector need not walk through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 class HandClock:
