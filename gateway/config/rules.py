@@ -1,7 +1,7 @@
 """Rules that depend on more than one key. `errors` keep the daemon from starting, `warnings` are only shown."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -25,9 +25,26 @@ class Finding(NamedTuple):
     one_of: tuple[str, ...] = ()
 
 
+Rule = Callable[[Config], Iterator[Finding]]
+_ERRORS: list[Rule] = []
+_WARNINGS: list[Rule] = []
+
+
+def error(rule: Rule) -> Rule:
+    """Marks a rule whose findings keep the daemon from starting."""
+    _ERRORS.append(rule)
+    return rule
+
+
+def warning(rule: Rule) -> Rule:
+    """Marks a rule whose findings are only shown."""
+    _WARNINGS.append(rule)
+    return rule
+
+
 def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
     """`owners`: the stored owner of each platform."""
-    for rule in (_model, _memory, _web, _voice, _mcp, _secrets, _api, _people, _limits, _overrides):
+    for rule in _ERRORS:
         yield from rule(config)
     for name in lists_without_owner(config):
         allowed = [manifest(name).normal_user_id(user) for user in config.platforms.by_name()[name].allowed_users]
@@ -43,11 +60,12 @@ def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def warnings(config: Config) -> Iterator[Finding]:
-    for rule in (_cramped, _not_built, _unreachable, _without_effect, _unmatched, _alike, _names, _tools, _mcp_tools):
+    for rule in _WARNINGS:
         yield from rule(config)
 
 
-def _model(config: Config) -> Iterator[Finding]:
+@error
+def model(config: Config) -> Iterator[Finding]:
     model = config.model
     if "base_url" in model.model_fields_set and not model.name and model.provider != "practice":
         yield Finding("model.name", "missing", "name the model that answers at base_url")
@@ -60,13 +78,15 @@ def _output_is_written(config: Config) -> bool:
     return "max_output_tokens" in config.model.model_fields_set
 
 
-def _memory(config: Config) -> Iterator[Finding]:
+@error
+def memory(config: Config) -> Iterator[Finding]:
     embeddings = config.memory.embeddings
     if embeddings.base_url and not embeddings.model:
         yield Finding("memory.embeddings.model", "missing", "name the model that embeds at base_url")
 
 
-def _web(config: Config) -> Iterator[Finding]:
+@error
+def web(config: Config) -> Iterator[Finding]:
     match config.web.search:
         case "searxng" if not config.web.url:
             yield Finding("web.url", "missing", "say where your SearXNG answers, such as http://127.0.0.1:8888")
@@ -76,7 +96,80 @@ def _web(config: Config) -> Iterator[Finding]:
             pass
 
 
-def _people(config: Config) -> Iterator[Finding]:
+@error
+def voice(config: Config) -> Iterator[Finding]:
+    if config.voice.speak and not config.voice.base_url:
+        yield Finding("voice.base_url", "missing", "say where the endpoint is that speaks")
+    if config.voice.speak and not config.voice.speak_model:
+        yield Finding("voice.speak_model", "missing", "name the model that speaks, such as gpt-4o-mini-tts")
+
+
+@error
+def mcp(config: Config) -> Iterator[Finding]:
+    for name, server in config.mcp_servers.items():
+        here = f"mcp_servers.{name}"
+        if not (server.command or server.url):
+            yield Finding(here, "names no server", "add command or url", one_of=("command", "url"))
+        elif server.command and server.url:
+            yield Finding(f"{here}.url", "beside command", "keep one of them", also=f"{here}.command")
+        for key in ("args", "env") if server.url and not server.command else ():
+            if getattr(server, key):
+                yield Finding(f"{here}.{key}", "without command", "a server at a url gets headers; take it out")
+        if server.headers and not server.url:
+            yield Finding(f"{here}.headers", "without url", "a program gets env; take it out")
+        for header, value in server.headers.items():
+            if not _HEADER.fullmatch(header) or not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+                yield Finding(
+                    f"{here}.headers.{header}", "is no header", "a name, and a value of ASCII characters in one line"
+                )
+
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HEADER_VALUE = re.compile(r"[ -~]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+@error
+def secrets(config: Config) -> Iterator[Finding]:
+    for name, section in config.platforms.by_name().items():
+        for key, why in manifest(name).missing(section).items() if section.enabled else ():
+            yield Finding(f"platforms.{name}.{key}", "missing", why)
+
+
+def lists_without_owner(config: Config) -> Iterator[str]:
+    """The platforms on which the owner's conversation would be that of whoever is taken for the owner, and `owner` names nobody."""
+    for name, section in config.platforms.by_name().items():
+        # Every chat of WhatsApp has a conversation of its own.
+        shares_memory = section.dm_scope == "owner" and name != Platform.WHATSAPP
+        if section.enabled and shares_memory and section.allowed_users and not section.owner:
+            yield name
+
+
+@error
+def api(config: Config) -> Iterator[Finding]:
+    loopback, keys = is_loopback(config.api.host), config.api.keys
+    names, secrets = [key.name for key in keys], [key.key.get_secret_value() for key in keys]
+    for at, (name, secret) in enumerate(zip(names, secrets, strict=True)):
+        here, first = f"api.keys[{at}]", f"api.keys[{names.index(name)}]"
+        if not name:
+            yield Finding(f"{here}.name", "missing", "name the key, for example after the machine that uses it")
+        elif first != here:
+            yield Finding(f"{here}.name", "used twice", "give every key a name of its own", also=f"{first}.name")
+        if not secret:
+            yield Finding(f"{here}.key", "missing", "write a key, best as ${NAME}")
+        elif len(secret) < KEY_LENGTH and not loopback:
+            said = f"is {len(secret)} long, and api.host is not loopback"
+            yield Finding(f"{here}.key", said, f"allowed: {KEY_LENGTH} characters or more")
+        if secret and secrets.index(secret) < at:
+            hint = f"see api.keys[{secrets.index(secret)}]; make a new one"
+            yield Finding(f"{here}.key", "the same as another key", hint)
+    if not keys and not loopback:
+        hint = f"other machines could reach it: add a key of {KEY_LENGTH} characters or more to api.keys, or write 127.0.0.1"
+        yield Finding("api.host", "is not loopback, and no key is configured", hint)
+
+
+@error
+def people(config: Config) -> Iterator[Finding]:
     """Each person has a name of their own, and each id one person."""
     names, ids = dict[str, str](), dict[str, str]()
     platforms = config.platforms.by_name()
@@ -102,127 +195,24 @@ def _people(config: Config) -> Iterator[Finding]:
             ids.setdefault(normal, path)
 
 
-def _voice(config: Config) -> Iterator[Finding]:
-    if config.voice.speak and not config.voice.base_url:
-        yield Finding("voice.base_url", "missing", "say where the endpoint is that speaks")
-    if config.voice.speak and not config.voice.speak_model:
-        yield Finding("voice.speak_model", "missing", "name the model that speaks, such as gpt-4o-mini-tts")
-
-
-def _mcp(config: Config) -> Iterator[Finding]:
-    for name, server in config.mcp_servers.items():
-        here = f"mcp_servers.{name}"
-        if not (server.command or server.url):
-            yield Finding(here, "names no server", "add command or url", one_of=("command", "url"))
-        elif server.command and server.url:
-            yield Finding(f"{here}.url", "beside command", "keep one of them", also=f"{here}.command")
-        for key in ("args", "env") if server.url and not server.command else ():
-            if getattr(server, key):
-                yield Finding(f"{here}.{key}", "without command", "a server at a url gets headers; take it out")
-        if server.headers and not server.url:
-            yield Finding(f"{here}.headers", "without url", "a program gets env; take it out")
-        for header, value in server.headers.items():
-            if not _HEADER.fullmatch(header) or not _HEADER_VALUE.fullmatch(value.get_secret_value()):
-                yield Finding(
-                    f"{here}.headers.{header}", "is no header", "a name, and a value of ASCII characters in one line"
-                )
-
-
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_HEADER_VALUE = re.compile(r"[ -~]*")
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-
-
-def _tools(config: Config) -> Iterator[Finding]:
-    """Tools that are listed in vain, and rules about tools that are not there."""
-    for name, agent in config.agents.items():
-        if "web_search" in agent.tools and not config.web.search:
-            said, hint = "web_search is not offered", "name the engine in web: {search: …}"
-            yield Finding(f"agents.{name}.tools[{agent.tools.index('web_search')}]", said, hint)
-        for at, rule in enumerate(agent.approve):
-            tool = rule.partition(":")[0]
-            known = {*BUILT, *WITH_SETTINGS, *of_other_packages()}
-            if tool not in known and not any(tool.startswith(f"{server}_") for server in config.mcp_servers):
-                said = f"there is no tool {tool}"
-                yield Finding(f"agents.{name}.approve[{at}]", said, "a tool of an MCP server is <server>_<tool>")
-
-
-def _mcp_tools(config: Config) -> Iterator[Finding]:
-    """Tools that get another name than one would think, that would be approved in vain, and all if the library is missing."""
-    servers = config.mcp_servers
-    if servers and find_spec("mcp") is None:
-        from sessions.packages import install_command
-
-        yield Finding("mcp_servers", "have no effect", f"install the library: {install_command('mcp')}")
-    for name, server in servers.items():
-        for tool in dict.fromkeys([*server.tools, *server.approve]):
-            plain, offered = f"{name}_{tool}", mcp_tool_name(name, tool, servers)
-            if offered != plain:
-                said, hint = (
-                    f"its tool {tool} is offered as {offered}",
-                    "a name has letters, digits, _ and -, 64 at most",
-                )
-                if _TOOL_NAME.fullmatch(plain):
-                    hint = f"{plain} could be another tool; give the server another name"
-                yield Finding(f"mcp_servers.{name}", said, hint)
-        for at, tool in enumerate(server.approve):
-            if server.tools and tool not in server.tools:
-                said = f"{tool} is not offered"
-                yield Finding(f"mcp_servers.{name}.approve[{at}]", said, "add it to tools, or take it out here")
-
-
-def _secrets(config: Config) -> Iterator[Finding]:
-    for name, section in config.platforms.by_name().items():
-        for key, why in manifest(name).missing(section).items() if section.enabled else ():
-            yield Finding(f"platforms.{name}.{key}", "missing", why)
-
-
-def lists_without_owner(config: Config) -> Iterator[str]:
-    """The platforms on which the owner's conversation would be that of whoever is taken for the owner, and `owner` names nobody."""
-    for name, section in config.platforms.by_name().items():
-        # Every chat of WhatsApp has a conversation of its own.
-        shares_memory = section.dm_scope == "owner" and name != Platform.WHATSAPP
-        if section.enabled and shares_memory and section.allowed_users and not section.owner:
-            yield name
-
-
-def _api(config: Config) -> Iterator[Finding]:
-    loopback, keys = is_loopback(config.api.host), config.api.keys
-    names, secrets = [key.name for key in keys], [key.key.get_secret_value() for key in keys]
-    for at, (name, secret) in enumerate(zip(names, secrets, strict=True)):
-        here, first = f"api.keys[{at}]", f"api.keys[{names.index(name)}]"
-        if not name:
-            yield Finding(f"{here}.name", "missing", "name the key, for example after the machine that uses it")
-        elif first != here:
-            yield Finding(f"{here}.name", "used twice", "give every key a name of its own", also=f"{first}.name")
-        if not secret:
-            yield Finding(f"{here}.key", "missing", "write a key, best as ${NAME}")
-        elif len(secret) < KEY_LENGTH and not loopback:
-            said = f"is {len(secret)} long, and api.host is not loopback"
-            yield Finding(f"{here}.key", said, f"allowed: {KEY_LENGTH} characters or more")
-        if secret and secrets.index(secret) < at:
-            hint = f"see api.keys[{secrets.index(secret)}]; make a new one"
-            yield Finding(f"{here}.key", "the same as another key", hint)
-    if not keys and not loopback:
-        hint = f"other machines could reach it: add a key of {KEY_LENGTH} characters or more to api.keys, or write 127.0.0.1"
-        yield Finding("api.host", "is not loopback, and no key is configured", hint)
-
-
-def _limits(config: Config) -> Iterator[Finding]:
+@error
+def limits(config: Config) -> Iterator[Finding]:
     limits = config.limits
     if limits.spend_per_day and not (limits.price_per_million_input_tokens or limits.price_per_million_output_tokens):
         hint = "write price_per_million_input_tokens and price_per_million_output_tokens beside it"
         yield Finding("limits.spend_per_day", "cannot be kept without prices", hint)
 
 
-def _overrides(config: Config) -> Iterator[Finding]:
+@error
+def overrides(config: Config) -> Iterator[Finding]:
     for at, override in enumerate(config.session_reset.overrides):
         if not (override.key or override.platform or override.chat):
             said, hint = "says for no chat that it is meant", "add key, platform or chat"
             yield Finding(f"session_reset.overrides[{at}]", said, hint, one_of=("key", "platform", "chat"))
 
 
-def _cramped(config: Config) -> Iterator[Finding]:
+@warning
+def cramped(config: Config) -> Iterator[Finding]:
     """What will be shortened so that all has room in the window."""
     model = config.model
     window = Window(size=model.context_window, output=model.max_output_tokens)
@@ -237,7 +227,8 @@ def _cramped(config: Config) -> Iterator[Finding]:
             yield Finding(f"agents.{name}.system_prompt", said, "shorten it; only its first sentences are sent")
 
 
-def _not_built(config: Config) -> Iterator[Finding]:
+@warning
+def not_built(config: Config) -> Iterator[Finding]:
     """Names that are good, but that this version cannot serve yet."""
     hint = "this version leaves it out; a later one will take it up"
     for name, section in config.platforms.by_name().items():
@@ -245,7 +236,8 @@ def _not_built(config: Config) -> Iterator[Finding]:
             yield Finding(f"platforms.{name}.enabled", f"{name} does not work yet", hint)
 
 
-def _unreachable(config: Config) -> Iterator[Finding]:
+@warning
+def unreachable(config: Config) -> Iterator[Finding]:
     for name, section in config.platforms.by_name().items():
         if not (section.enabled and is_built(name)) or config.api.public_url:
             continue
@@ -256,7 +248,8 @@ def _unreachable(config: Config) -> Iterator[Finding]:
             yield Finding(f"platforms.{name}.mode", f"{title} is not told where to call", hint)
 
 
-def _without_effect(config: Config) -> Iterator[Finding]:
+@warning
+def without_effect(config: Config) -> Iterator[Finding]:
     """Times of a reset that the mode beside them does not use."""
     rules = [("session_reset", config.session_reset)]
     rules += [(f"session_reset.overrides[{at}]", each) for at, each in enumerate(config.session_reset.overrides)]
@@ -268,7 +261,8 @@ def _without_effect(config: Config) -> Iterator[Finding]:
                 yield Finding(f"{path}.{key}", f"has no effect with mode: {rule.mode}", "take it out, or change mode")
 
 
-def _unmatched(config: Config) -> Iterator[Finding]:
+@warning
+def unmatched(config: Config) -> Iterator[Finding]:
     for at, override in enumerate(config.session_reset.overrides):
         path = f"session_reset.overrides[{at}]"
         if (why := _never(override)) is not None:
@@ -285,11 +279,9 @@ def _never(override: ResetOverride) -> str | None:
         kinds = manifest(platform).chat_kinds
         if ChatKind(chat) not in kinds:
             return f"{platform} has no chats of the kind {chat}; it has {', '.join(sorted(kinds))}"
-    return _never_a_key(override.key, platform) if override.key else None
-
-
-def _never_a_key(glob: str, platform: str | None) -> str | None:
-    """Only the fixed text before the first wildcard is looked at."""
+    if not (glob := override.key):
+        return None
+    # Only the fixed text before the first wildcard is looked at.
     fixed = glob[: min((glob.find(char) for char in "*?" if char in glob), default=len(glob))]
     if not "agent:".startswith(fixed[:6]):
         return "session keys begin with agent: as in agent:main:telegram:dm"
@@ -300,7 +292,8 @@ def _never_a_key(glob: str, platform: str | None) -> str | None:
     return None if known else f"the key's third part must be {', '.join(scopes)}"
 
 
-def _alike(config: Config) -> Iterator[Finding]:
+@warning
+def alike(config: Config) -> Iterator[Finding]:
     overrides = config.session_reset.overrides
     for at, later in enumerate(overrides):
         first = next((number for number, earlier in enumerate(overrides[:at]) if _same_chats(earlier, later)), None)
@@ -322,9 +315,50 @@ def _covers(glob: str, key: str) -> bool:
     return fnmatchcase(key, glob.replace("[", "[[]"))
 
 
-def _names(config: Config) -> Iterator[Finding]:
+@warning
+def names(config: Config) -> Iterator[Finding]:
     hint = "write the id: names can be taken over by others. `hermes pair list` shows ids"
     for platform, section in config.platforms.by_name().items():
         for at, user in enumerate(section.allowed_users if section.enabled else ()):
             if user.startswith("@"):
                 yield Finding(f"platforms.{platform}.allowed_users[{at}]", "is a name and never matches", hint)
+
+
+@warning
+def tools(config: Config) -> Iterator[Finding]:
+    """Tools that are listed in vain, and rules about tools that are not there."""
+    for name, agent in config.agents.items():
+        if "web_search" in agent.tools and not config.web.search:
+            said, hint = "web_search is not offered", "name the engine in web: {search: …}"
+            yield Finding(f"agents.{name}.tools[{agent.tools.index('web_search')}]", said, hint)
+        for at, rule in enumerate(agent.approve):
+            tool = rule.partition(":")[0]
+            known = {*BUILT, *WITH_SETTINGS, *of_other_packages()}
+            if tool not in known and not any(tool.startswith(f"{server}_") for server in config.mcp_servers):
+                said = f"there is no tool {tool}"
+                yield Finding(f"agents.{name}.approve[{at}]", said, "a tool of an MCP server is <server>_<tool>")
+
+
+@warning
+def mcp_tools(config: Config) -> Iterator[Finding]:
+    """Tools that get another name than one would think, that would be approved in vain, and all if the library is missing."""
+    servers = config.mcp_servers
+    if servers and find_spec("mcp") is None:
+        from sessions.packages import install_command
+
+        yield Finding("mcp_servers", "have no effect", f"install the library: {install_command('mcp')}")
+    for name, server in servers.items():
+        for tool in dict.fromkeys([*server.tools, *server.approve]):
+            plain, offered = f"{name}_{tool}", mcp_tool_name(name, tool, servers)
+            if offered != plain:
+                said, hint = (
+                    f"its tool {tool} is offered as {offered}",
+                    "a name has letters, digits, _ and -, 64 at most",
+                )
+                if _TOOL_NAME.fullmatch(plain):
+                    hint = f"{plain} could be another tool; give the server another name"
+                yield Finding(f"mcp_servers.{name}", said, hint)
+        for at, tool in enumerate(server.approve):
+            if server.tools and tool not in server.tools:
+                said = f"{tool} is not offered"
+                yield Finding(f"mcp_servers.{name}.approve[{at}]", said, "add it to tools, or take it out here")
