@@ -53,12 +53,12 @@ def ssh_tunnel(environ: Mapping[str, str], url: str) -> str:
     return f"ssh -L {at.port}:127.0.0.1:{at.port} {user}@{host}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Later:
-    """A command whose module is imported when it is called. `help` is its one line, so that the overview imports nothing."""
+    """A command whose module is imported when it is called; there it has the name of the table. `help` is its one line, so that the overview
+    imports nothing."""
 
     module: str
-    name: str
     help: str
 
 
@@ -75,8 +75,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        later = self._later[cmd_name]
-        command: click.Command = getattr(importlib.import_module(later.module), later.name)
+        command: click.Command = getattr(importlib.import_module(self._later[cmd_name].module), cmd_name)
         take_home_everywhere(command)
         return command
 

@@ -13,77 +13,38 @@ from gateway.cli.base import Later, LazyGroup, take_home_everywhere
 from gateway.cli.output import Failed, errors_as_messages
 
 COMMANDS = {
-    "chat": Later(module="gateway.cli.terminal.chat", name="chat", help="Talk in the terminal."),
-    "sessions": Later(
-        module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored sessions."
-    ),
-    "jobs": Later(module="gateway.cli.jobs", name="jobs", help="List, add, pause, run and delete scheduled jobs."),
-    "gateway": Later(
-        module="gateway.cli.main",
-        name="gateway",
-        help="Run the gateway that answers in your chats, and ask how it is.",
-    ),
-    "pair": Later(
-        module="gateway.cli.pair", name="pair", help="List, approve and remove people who may talk to the agent."
-    ),
-    "memory": Later(module="gateway.cli.memory", name="memory", help="List what was noted down, and remove it."),
-    "outbox": Later(
-        module="gateway.cli.outbox",
-        name="outbox",
-        help="Look at messages that could not be delivered, and send them again.",
-    ),
-    "dashboard": Later(
-        module="gateway.cli.dashboard",
-        name="dashboard",
-        help="Print a link that signs a browser in to the page of the gateway.",
-    ),
+    "chat": Later("gateway.cli.terminal.chat", "Talk in the terminal."),
+    "sessions": Later("gateway.cli.sessions", "List, search, export and delete stored sessions."),
+    "jobs": Later("gateway.cli.jobs", "List, add, pause, run and delete scheduled jobs."),
+    "gateway": Later("gateway.cli.main", "Run the gateway that answers in your chats, and ask how it is."),
+    "pair": Later("gateway.cli.pair", "List, approve and remove people who may talk to the agent."),
+    "memory": Later("gateway.cli.memory", "List what was noted down, and remove it."),
+    "outbox": Later("gateway.cli.outbox", "Look at messages that could not be delivered, and send them again."),
+    "dashboard": Later("gateway.cli.dashboard", "Print a link that signs a browser in to the page of the gateway."),
     "audit": Later(
-        module="gateway.cli.audit",
-        name="audit",
-        help="List who decided about approvals, signed in, let people in, changed and deleted what.",
+        "gateway.cli.audit", "List who decided about approvals, signed in, let people in, changed and deleted what."
     ),
-    "config": Later(
-        module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."
-    ),
+    "config": Later("gateway.cli.config", "Look at the configuration, check it, and change it."),
     "setup": Later(
-        module="gateway.cli.setup.flow",
-        name="setup",
-        help="Ask for the model and the chats, test each answer, and write a commented configuration.",
+        "gateway.cli.setup.flow",
+        "Ask for the model and the chats, test each answer, and write a commented configuration.",
     ),
-    "doctor": Later(
-        module="gateway.cli.doctor.command",
-        name="doctor",
-        help="Look for everything that is wrong, and say what to do.",
-    ),
-    "backup": Later(module="gateway.cli.backup", name="backup", help="Write everything of this home into FILE"),
-    "restore": Later(module="gateway.cli.backup", name="restore", help="Make the home anew from FILE."),
-    "migrate": Later(
-        module="gateway.cli.migrate",
-        name="migrate",
-        help="Move everything to another database: PostgreSQL, or the file.",
-    ),
-    "completion": Later(
-        module="gateway.cli.main", name="completion", help="Print the script that completes commands in a shell."
-    ),
-    "version": Later(
-        module="gateway.cli.main",
-        name="version",
-        help="Print the versions, the commit and the extras.",
-    ),
+    "doctor": Later("gateway.cli.doctor.command", "Look for everything that is wrong, and say what to do."),
+    "backup": Later("gateway.cli.backup", "Write everything of this home into FILE"),
+    "restore": Later("gateway.cli.backup", "Make the home anew from FILE."),
+    "migrate": Later("gateway.cli.migrate", "Move everything to another database: PostgreSQL, or the file."),
+    "completion": Later("gateway.cli.main", "Print the script that completes commands in a shell."),
+    "version": Later("gateway.cli.main", "Print the versions, the commit and the extras."),
 }
 
 DAEMON_COMMANDS = {
-    "run": Later(module="gateway.cli.gateway", name="run", help="The gateway, in the foreground."),
-    "status": Later(module="gateway.cli.status", name="status", help="How the running gateway is."),
-    "install": Later(
-        module="gateway.cli.service", name="install", help="Make it a service of systemd, with a backup every night."
-    ),
-    "uninstall": Later(module="gateway.cli.service", name="uninstall", help="Take the service away. The home stays."),
-    "start": Later(module="gateway.cli.service", name="start", help="Start the service."),
-    "stop": Later(module="gateway.cli.service", name="stop", help="Stop the service."),
-    "restart": Later(
-        module="gateway.cli.service", name="restart", help="Check the configuration, then start the service anew."
-    ),
+    "run": Later("gateway.cli.gateway", "The gateway, in the foreground."),
+    "status": Later("gateway.cli.status", "How the running gateway is."),
+    "install": Later("gateway.cli.service", "Make it a service of systemd, with a backup every night."),
+    "uninstall": Later("gateway.cli.service", "Take the service away. The home stays."),
+    "start": Later("gateway.cli.service", "Start the service."),
+    "stop": Later("gateway.cli.service", "Stop the service."),
+    "restart": Later("gateway.cli.service", "Check the configuration, then start the service anew."),
 }
 
 _ELSEWHERE = {

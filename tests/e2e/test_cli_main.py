@@ -104,7 +104,7 @@ def test_the_overview_says_what_the_command_says_of_itself(name):
 
 
 def test_a_command_that_is_not_installed_is_not_offered(run):
-    group = LazyGroup("x", later={"soon": Later(module="gateway.cli.no_such_module", name="soon", help="Later.")})
+    group = LazyGroup("x", later={"soon": Later("gateway.cli.no_such_module", "Later.")})
 
     assert group.list_commands(click.Context(group)) == []
     assert group.get_command(click.Context(group), "soon") is None
