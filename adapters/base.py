@@ -165,13 +165,7 @@ class ShowsDrafts(Adapter, ABC):
 
     @abstractmethod
     async def draft(
-        self,
-        address: Address,
-        draft_id: str | None,
-        text: str,
-        *,
-        reply_to: str | None = None,
-        silent: bool = False,
+        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None, silent: bool = False
     ) -> str | None:
         """Shows or changes the preview. Returns the id to pass next time; None where previews vanish by themselves when the message comes,
         so that nobody has to finish or erase them. The first one of an answer notifies people as a message does, because the edits by

@@ -8,15 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    SecretStr,
-    StringConstraints,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, SecretStr, StringConstraints
 from pydantic_core import CoreSchema, PydanticCustomError
 
 NO_SECRET = SecretStr("")

@@ -49,10 +49,7 @@ def _seconds_of(work: Callable[[], object]) -> float:
 class Maintenance:
     """Mirrors commits into transcripts and search index. `run` can be cancelled; `close` brings everything up to date."""
 
-    def __init__(
-        self,
-        app: App,
-    ) -> None:
+    def __init__(self, app: App) -> None:
         self.app = app
         # Of several processes of one home the first writes them.
         self._transcripts = Transcripts(app.home, app.database) if app.slot == 1 else None

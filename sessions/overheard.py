@@ -19,13 +19,7 @@ MAX_CHARACTERS = 1_000
 
 def add(conn: Connection, session_key: str, message_id: str, sender: str, text: str, now: int) -> None:
     """Stores a line. `text` is not empty."""
-    values = {
-        "session_key": session_key,
-        "message_id": message_id,
-        "sender": sender,
-        "text": text,
-        "created_at": now,
-    }
+    values = {"session_key": session_key, "message_id": message_id, "sender": sender, "text": text, "created_at": now}
     lock(conn, session_key)
     if inbox.is_deleted(conn, _key(session_key, message_id)):
         return

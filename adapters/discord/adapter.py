@@ -253,13 +253,7 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
         await self._rest.call("POST", "/channels/{channel_id}/typing", {"channel_id": address.chat_id})
 
     async def draft(
-        self,
-        address: Address,
-        draft_id: str | None,
-        text: str,
-        *,
-        reply_to: str | None = None,
-        silent: bool = False,
+        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None, silent: bool = False
     ) -> str | None:
         piece = await off_the_loop(text, render_draft, text, silent=silent)
         if draft_id:

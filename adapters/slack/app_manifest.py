@@ -74,11 +74,7 @@ APP: dict[str, Any] = {
     },
     "features": {
         "agent_view": {"agent_description": "An assistant with a memory. It answers here and where it is mentioned."},
-        "app_home": {
-            "home_tab_enabled": True,
-            "messages_tab_enabled": True,
-            "messages_tab_read_only_enabled": False,
-        },
+        "app_home": {"home_tab_enabled": True, "messages_tab_enabled": True, "messages_tab_read_only_enabled": False},
         "bot_user": {"display_name": "hermes", "always_online": True},
         "slash_commands": [
             {

@@ -25,8 +25,5 @@ MANIFEST = Manifest(
         ),
     ),
     webhook_mode="webhook",
-    setup_steps=(
-        "Open t.me/BotFather, send /newbot, and choose a name.",
-        "Paste the token that it gives you.",
-    ),
+    setup_steps=("Open t.me/BotFather, send /newbot, and choose a name.", "Paste the token that it gives you."),
 )

@@ -176,13 +176,7 @@ class Telegram(ShowsDrafts, ReceivesWebhooks):
         await self._out.typing(address)
 
     async def draft(
-        self,
-        address: Address,
-        draft_id: str | None,
-        text: str,
-        *,
-        reply_to: str | None = None,
-        silent: bool = False,
+        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None, silent: bool = False
     ) -> str | None:
         piece = await off_the_loop(text, render_draft, text)
         if address.kind is ChatKind.DM:

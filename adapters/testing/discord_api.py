@@ -337,10 +337,7 @@ class DiscordApi(WireServer):
 
 
 _POST, _PATCH = "POST /channels/{channel}/messages", "PATCH /channels/{channel}/messages/{message}"
-_OFFER, _CALLBACK = (
-    "PUT /applications/{application}/commands",
-    "POST /interactions/{interaction}/{token}/callback",
-)
+_OFFER, _CALLBACK = ("PUT /applications/{application}/commands", "POST /interactions/{interaction}/{token}/callback")
 _SAYS = 4
 """The kind of acknowledgement that is a message."""
 _RESPOND = "PATCH /webhooks/{webhook}/{token}/messages/{message}"

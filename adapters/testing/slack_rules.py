@@ -33,10 +33,7 @@ _FIELDS = {
     "chat.postEphemeral": ({"channel", "user", "text"}, {"blocks", "thread_ts"}),
     "chat.update": ({"channel", "ts", "text"}, {"blocks"}),
     "chat.delete": ({"channel", "ts"}, set[str]()),
-    "chat.startStream": (
-        {"channel", "thread_ts"},
-        {"markdown_text", "recipient_user_id", "recipient_team_id"},
-    ),
+    "chat.startStream": ({"channel", "thread_ts"}, {"markdown_text", "recipient_user_id", "recipient_team_id"}),
     "chat.appendStream": ({"channel", "ts", "markdown_text"}, set[str]()),
     "chat.stopStream": ({"channel", "ts"}, {"markdown_text", "blocks", "session_status"}),
     "agents.sessions.setStatus": ({"channel_id", "status"}, {"thread_ts", "title"}),

@@ -13,15 +13,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from adapters.base import (
-    Deliver,
-    Pace,
-    ReceivesWebhooks,
-    Unauthorized,
-    Undeliverable,
-    WebhookReply,
-    read_file,
-)
+from adapters.base import Deliver, Pace, ReceivesWebhooks, Unauthorized, Undeliverable, WebhookReply, read_file
 from adapters.http import MALFORMED, parts, text
 from adapters.whatsapp.client import CloudApi, WhatsAppRefusal
 from adapters.whatsapp.config import WhatsAppConfig

@@ -60,9 +60,7 @@ class _Place:
         self.same_as = scoped if number and scoped else ""
         group = str(event.get("group_id") or "")
         self.address = Address(
-            platform=Platform.WHATSAPP,
-            kind=ChatKind.GROUP if group else ChatKind.DM,
-            chat_id=group or self.sender.id,
+            platform=Platform.WHATSAPP, kind=ChatKind.GROUP if group else ChatKind.DM, chat_id=group or self.sender.id
         )
 
 

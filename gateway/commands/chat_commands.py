@@ -302,11 +302,7 @@ def forget(conn: Connection, chat: ChatContext, number: str) -> str:
 
 
 @command(
-    "jobs",
-    "what I do by myself, and when",
-    usage="[pause|resume|run|delete ID]",
-    for_allowed=True,
-    shows_alone=True,
+    "jobs", "what I do by myself, and when", usage="[pause|resume|run|delete ID]", for_allowed=True, shows_alone=True
 )
 def jobs_of_chat(conn: Connection, chat: ChatContext, argument: str) -> str:
     """Lists the jobs of this chat, or changes one (`pause ID` and the like)."""

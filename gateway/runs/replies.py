@@ -80,10 +80,7 @@ def question_card(question: str, options: Sequence[str]) -> Content:
 
 def approval_card(exact: str) -> Content:
     """Returns the card of an approval: the question, short enough to fit always, and two buttons."""
-    buttons = (
-        Button(label=say("ask.approve"), data="a:{ask}:y"),
-        Button(label=say("ask.deny"), data="a:{ask}:n"),
-    )
+    buttons = (Button(label=say("ask.approve"), data="a:{ask}:y"), Button(label=say("ask.deny"), data="a:{ask}:n"))
     return Content(text=f"{_approval(exact, whole=False)}\n\n{say('ask.approval_note')}", buttons=buttons)
 
 

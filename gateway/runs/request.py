@@ -100,12 +100,7 @@ _KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 async def parts_to_show(
-    history: Sequence[Message],
-    run_id: str,
-    *,
-    every: bool,
-    workspaces: Path,
-    shared: "SharedFiles | None" = None,
+    history: Sequence[Message], run_id: str, *, every: bool, workspaces: Path, shared: "SharedFiles | None" = None
 ) -> Mapping[int, Sequence[JSON]]:
     """Returns the pictures and files that the model is shown, by message. `every`: all of the new ones, however many and large. A file that
     does not lie below `workspaces` is not read, whoever has written its path. `shared`: brings those that others have stored.
@@ -240,11 +235,7 @@ class Requests:
             exact=exact,
         )
         built = prompt.build(
-            material,
-            self.app.tokens,
-            window=window,
-            model=wanted,
-            wanted_output=options.max_output_tokens,
+            material, self.app.tokens, window=window, model=wanted, wanted_output=options.max_output_tokens
         )
         if self._refused is not None and built.size >= self.size:  # nothing more can be left out, so no try will fit
             raise self._refused.for_good()

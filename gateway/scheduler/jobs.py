@@ -101,14 +101,7 @@ def _plan(job: Job, now: int) -> _JobPlan:
 def _fire(conn: Connection, plan: _JobPlan, now: int) -> Fired | None:
     job, route = plan.job, target_of(conn, plan.job)
     fired = jobs.fire(
-        conn,
-        job,
-        plan.slot,
-        plan.outcome,
-        now,
-        following=plan.following,
-        route=route,
-        options=_options(conn, job),
+        conn, job, plan.slot, plan.outcome, now, following=plan.following, route=route, options=_options(conn, job)
     )
     if fired is not None and fired.outcome is SlotOutcome.MISSED and fired.error is None and route is not None:
         _put(conn, job, route, plan.notice, now, f"missed:{plan.slot}")

@@ -96,23 +96,14 @@ sessions = Table(
     count("indexed_to"),
     Column("announces", Text),  # the session before, until the chat was told that it was reset
     count("rewrites"),  # how often settled messages were changed or removed all the same
-    partial_index(
-        "sessions_active",
-        "session_key",
-        unique=True,
-        where=SESSION_OPEN,
-    ),
+    partial_index("sessions_active", "session_key", unique=True, where=SESSION_OPEN),
     Index("sessions_by_key", "session_key", "started_at"),
     partial_index("sessions_by_last_user", "last_user_at", where=SESSION_OPEN),
     Index("sessions_by_start", "started_at"),
     Index("sessions_by_activity", "last_user_at"),
     Index("sessions_by_end", "end_reason", "ended_at"),
     Index("sessions_by_parent", "parent_session_id"),
-    partial_index(
-        "sessions_unindexed",
-        "id",
-        where=text("indexed_to < settled_to"),
-    ),
+    partial_index("sessions_unindexed", "id", where=text("indexed_to < settled_to")),
 )
 
 MESSAGE_OPEN = text("state IN ('pending', 'started')")
@@ -154,12 +145,7 @@ inbox = Table(
     Column("run_id", Text),
     Column("outcome", Word(InboxOutcome)),
     Column("left_at", BigInteger),
-    partial_index(
-        "inbox_unread",
-        "session_key",
-        "id",
-        where=text("outcome IS NULL"),
-    ),
+    partial_index("inbox_unread", "session_key", "id", where=text("outcome IS NULL")),
     Index("inbox_by_run", "run_id"),
     sqlite_autoincrement=True,
 )
@@ -312,13 +298,7 @@ outbox = Table(
     Column("lease_until", BigInteger),
     Column("platform_ids", Json),
     Column("last_error", Prose),
-    partial_index(
-        "outbox_open",
-        "platform",
-        "chat",
-        "id",
-        where=OUT_OPEN,
-    ),
+    partial_index("outbox_open", "platform", "chat", "id", where=OUT_OPEN),
     Index("outbox_by_run", "run_id"),
     sqlite_autoincrement=True,
 )
@@ -538,10 +518,7 @@ forgotten = Table(
 message that was there."""
 
 message_search = Table(  # PostgreSQL only: its tsvector columns are added by the migration
-    "message_search",
-    MetaData(),
-    Column("message_id", BigInteger, primary_key=True),
-    Column("ns", Text, nullable=False),
+    "message_search", MetaData(), Column("message_id", BigInteger, primary_key=True), Column("ns", Text, nullable=False)
 )
 
 # --- files -----------------------------------------------------------------------------------------------------------------

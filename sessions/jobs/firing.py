@@ -28,9 +28,7 @@ _OLDEST_KEPT = (
     .offset(KEPT_SLOTS - 1)
 )
 _FORGET = delete(job_slots).where(
-    job_slots.c.job_id == param("job"),
-    job_slots.c.id < _OLDEST_KEPT.scalar_subquery(),
-    job_slots.c.status.not_in(OPEN),
+    job_slots.c.job_id == param("job"), job_slots.c.id < _OLDEST_KEPT.scalar_subquery(), job_slots.c.status.not_in(OPEN)
 )
 _LOCK = select(jobs.c.id).where(jobs.c.id == param("job")).with_for_update()
 

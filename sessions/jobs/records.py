@@ -162,9 +162,7 @@ def listing(
 # Jobs that rest are left out here and not after reading: their slots are the oldest, and would fill the limit.
 # One that rests for longer than any failure makes it rest was put off by a clock that was set back since.
 _RESTED = or_(
-    jobs.c.not_before.is_(None),
-    jobs.c.not_before <= param("now"),
-    jobs.c.not_before > param("now") + LONGEST_REST_MS,
+    jobs.c.not_before.is_(None), jobs.c.not_before <= param("now"), jobs.c.not_before > param("now") + LONGEST_REST_MS
 )
 _DUE = (
     select(jobs)

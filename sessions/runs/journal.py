@@ -86,11 +86,7 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
 
 _OPEN_CALLS = (
     select(messages)
-    .where(
-        messages.c.session_id == param("session"),
-        messages.c.run_id == param("run"),
-        MESSAGE_OPEN,
-    )
+    .where(messages.c.session_id == param("session"), messages.c.run_id == param("run"), MESSAGE_OPEN)
     .order_by(messages.c.id)
 )
 
@@ -103,11 +99,7 @@ def open_calls(conn: Connection, run: Run) -> list[Message]:
 
 _HANDED_OVER = (
     select(messages)
-    .where(
-        messages.c.session_id == param("session"),
-        messages.c.run_id != param("run"),
-        MESSAGE_OPEN,
-    )
+    .where(messages.c.session_id == param("session"), messages.c.run_id != param("run"), MESSAGE_OPEN)
     .order_by(messages.c.id)
 )
 
@@ -236,9 +228,7 @@ _ASKED = select(asks).where(asks.c.run_id == param("run"), asks.c.id > param("af
 _SAID = (
     select(messages)
     .where(
-        messages.c.session_id == param("session"),
-        messages.c.run_id == param("run"),
-        messages.c.role == Role.ASSISTANT,
+        messages.c.session_id == param("session"), messages.c.run_id == param("run"), messages.c.role == Role.ASSISTANT
     )
     .order_by(messages.c.id.desc())
     .limit(1)
@@ -305,9 +295,7 @@ def last_call(conn: Connection, session_key: str) -> InboxRow | None:
 _TEXTS = (
     select(messages.c.id, messages.c.content)
     .where(
-        messages.c.session_id == param("session"),
-        messages.c.run_id == param("run"),
-        messages.c.role == Role.ASSISTANT,
+        messages.c.session_id == param("session"), messages.c.run_id == param("run"), messages.c.role == Role.ASSISTANT
     )
     .order_by(messages.c.id)
 )

@@ -14,18 +14,7 @@ from sessions.db.schema import outbox as outbox_table
 from sessions.db.sql import lock, param
 from sessions.errors import MayNotApprove, NotFound
 from sessions.messages import Content
-from sessions.records import (
-    Ask,
-    AskKind,
-    InboxKind,
-    InboxMode,
-    InboxOutcome,
-    Message,
-    Route,
-    Run,
-    RunKind,
-    RunStatus,
-)
+from sessions.records import Ask, AskKind, InboxKind, InboxMode, InboxOutcome, Message, Route, Run, RunKind, RunStatus
 from sessions.runs import farewells
 from sessions.runs.journal import check_fence, close_call, emit_status, new_messages
 from sessions.runs.queries import LONGEST_SLEEP_MS, get, is_time
@@ -177,14 +166,7 @@ def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
 
 
 def answer_waiting(
-    conn: Connection,
-    run: Run,
-    answer: str,
-    by: str,
-    now: int,
-    *,
-    approved: bool | None = None,
-    who: str | None = None,
+    conn: Connection, run: Run, answer: str, by: str, now: int, *, approved: bool | None = None, who: str | None = None
 ) -> int:
     """Returns the number of the ask that this has answered."""
     ask = asks.open_of(conn, run.id)
@@ -243,14 +225,7 @@ def unanswered(conn: Connection, before: int) -> list[tuple[Run, Ask]]:
 
 
 def remind(
-    conn: Connection,
-    run: Run,
-    ask: Ask,
-    body: Content,
-    now: int,
-    *,
-    route: Route | None = None,
-    why: str = "",
+    conn: Connection, run: Run, ask: Ask, body: Content, now: int, *, route: Route | None = None, why: str = ""
 ) -> None:
     """Sends the question again, once for each reason; not when it was answered in the meantime."""
     to, open_now = route or run.route, asks.open_of(conn, run.id)

@@ -144,11 +144,7 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
     """Stores the files of a message that were fetched after it came in, and its text that names them."""
     from sessions.search import message_index
 
-    changed = {
-        "content": content,
-        "token_count": estimated_tokens(content),
-        "attachments": tuple(attachments) or None,
-    }
+    changed = {"content": content, "token_count": estimated_tokens(content), "attachments": tuple(attachments) or None}
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
         message_index.forget(conn, session_id)

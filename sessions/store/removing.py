@@ -92,9 +92,6 @@ def recount(conn: Connection, session_id: str) -> None:
     conn.execute(
         update(sessions)
         .where(sessions.c.id == session_id)
-        .values(
-            message_count=count,
-            tool_call_count=sum(map(len, calls)),
-        )
+        .values(message_count=count, tool_call_count=sum(map(len, calls)))
     )
     mark_settled(conn, session_id)

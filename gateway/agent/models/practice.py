@@ -165,12 +165,7 @@ BOTH_AT_ONCE = tuple(
     for example in ("list files", "list what is in your memory", "list skills", "search Oslo")
 )
 
-_WITHOUT_TOOLS = (
-    "what do you know about me",
-    "call two tools at once",
-    "count to 20 slowly",
-    "write a long answer",
-)
+_WITHOUT_TOOLS = ("what do you know about me", "call two tools at once", "count to 20 slowly", "write a long answer")
 
 
 def help_text(offered: Collection[str], callers: Collection[str] = ()) -> str:

@@ -28,8 +28,7 @@ def _as_text(said: object) -> object:
 class MemoryArguments(Arguments):
     action: Literal["save", "forget", "list"]
     text: Annotated[
-        str | None,
-        Field(max_length=notes.MAX_TEXT, description="one complete sentence; to forget: o<number>"),
+        str | None, Field(max_length=notes.MAX_TEXT, description="one complete sentence; to forget: o<number>")
     ] = None
     kind: Annotated[Literal["fact", "preference", "decision", "event"], BeforeValidator(_kind)] = "fact"
     cause: Annotated[str | None, Field(description="why")] = None

@@ -9,15 +9,7 @@ import aiohttp
 from pydantic import BaseModel, Field, ValidationError
 from yarl import URL
 
-from gateway.agent.tools.document_text import (
-    HTML,
-    PDF,
-    DocumentText,
-    NoText,
-    document_text,
-    in_pages,
-    split_address,
-)
+from gateway.agent.tools.document_text import HTML, PDF, DocumentText, NoText, document_text, in_pages, split_address
 from gateway.agent.tools.registry import Arguments, FromOutside, Tool, ToolContext, ToolError
 from gateway.attachments.safe_fetch import Fetcher, NotFetched
 from gateway.config.sections import WebSection

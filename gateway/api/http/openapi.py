@@ -77,10 +77,7 @@ def describe(endpoints: Sequence[Endpoint], version: str) -> JSON:
         "openapi": "3.1.0",
         "info": {"title": "hermes-gateway", "version": version},
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
 
 

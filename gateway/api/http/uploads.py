@@ -89,13 +89,7 @@ class UploadedFiles:
         self._written.append(path)
         kind = AttachmentKind.IMAGE if mime in _PICTURES else AttachmentKind.FILE
         file = Attachment(
-            kind=kind,
-            name=path.name,
-            mime=mime,
-            size=size,
-            path=str(path),
-            part=upload.part,
-            detail=upload.detail,
+            kind=kind, name=path.name, mime=mime, size=size, path=str(path), part=upload.part, detail=upload.detail
         )
         return file, "" if kind is AttachmentKind.IMAGE else describe_file(kind, path, mime, size)
 

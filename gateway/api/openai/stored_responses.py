@@ -27,13 +27,7 @@ from gateway.api.openai.agent_calls import (
     call_on_session,
     outcome_of,
 )
-from gateway.api.openai.schemas import (
-    ConversationObject,
-    Deleted,
-    NewConversation,
-    ResponseAnswer,
-    ResponseRequest,
-)
+from gateway.api.openai.schemas import ConversationObject, Deleted, NewConversation, ResponseAnswer, ResponseRequest
 from sessions import inbox, responses
 from sessions.erase import erase
 from sessions.errors import NotFound
