@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import web
 
@@ -24,18 +24,6 @@ log = get_logger(__name__)
 _LOG_SECONDS = 60
 _OTHER_FILES = 160
 """Databases, logs, connections to the model and to platforms, and connections that wait to be accepted."""
-
-
-class OpenConnection(Protocol):
-    """A connection. `address`: where it comes from. `busy`: a request of it is being answered."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def busy(self) -> bool: ...
-
-    def force_close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +59,7 @@ class ConnectionLimits:
         self._shares = shares
         self._clock = clock
         # Whether a key is known, and the key or else the address; in the order in which they came.
-        self._callers: dict[OpenConnection, tuple[bool, str]] = {}
+        self._callers: dict[Connection, tuple[bool, str]] = {}
         self._next_log_at = 0.0
         self._displaced = 0
 
@@ -79,7 +67,7 @@ class ConnectionLimits:
     def count(self) -> int:
         return len(self._callers)
 
-    def opened(self, connection: OpenConnection) -> None:
+    def opened(self, connection: "Connection") -> None:
         """Registers a new connection, of which only the address is known. Closes the oldest one of its kind if there are too many, an idle one
         if possible."""
         self._callers[connection] = (False, connection.address)
@@ -93,7 +81,7 @@ class ConnectionLimits:
         if not self._close_idle(others):
             self._close(next(iter(others), connection))
 
-    def identified(self, connection: OpenConnection, key: str) -> bool:
+    def identified(self, connection: "Connection", key: str) -> bool:
         """Registers the key of a connection. Returns False when the key, or all keys together, have too many connections in use."""
         if self._callers.get(connection) == (True, key):
             return True
@@ -109,24 +97,24 @@ class ConnectionLimits:
         self._callers[connection] = (True, key)
         return True
 
-    def closed(self, connection: OpenConnection) -> None:
+    def closed(self, connection: "Connection") -> None:
         self._callers.pop(connection, None)
 
-    def _groups(self, *, have_key: bool) -> Mapping[str, list[OpenConnection]]:
+    def _groups(self, *, have_key: bool) -> Mapping[str, "list[Connection]"]:
         """Returns the connections of each key, or of each address without one; the oldest come first."""
-        found = defaultdict[str, list[OpenConnection]](list)
+        found = defaultdict[str, list[Connection]](list)
         for connection, (has_key, name) in self._callers.items():
             if has_key is have_key:
                 found[name].append(connection)
         return found
 
-    def _close_idle(self, candidates: Iterable[OpenConnection]) -> bool:
+    def _close_idle(self, candidates: "Iterable[Connection]") -> bool:
         idle = next((other for other in candidates if not other.busy), None)
         if idle is not None:
             self._close(idle)
         return idle is not None
 
-    def _close(self, connection: OpenConnection) -> None:
+    def _close(self, connection: "Connection") -> None:
         self.closed(connection)
         connection.force_close()
         self._displaced += 1
