@@ -5,13 +5,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sessions import codec
 from sessions.records import CallOptions, Run
 
 if TYPE_CHECKING:
-    from sessions.db.bus import Bus
+    from sessions.db.bus import Bus, Live
 
 Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "heading", "ended", "gap"]
 
@@ -116,15 +116,20 @@ class LiveEvents:
             bus.on_live = lambda told: self._hear(told, loop)
             bus.on_gap = lambda: self._call(loop, self._note_gap)
 
-    def _hear(self, told: list[Any], loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            run_id, kind, text, *runs = told
-            event = LiveEvent(run_id, kind, text, codec.shaped(Run, runs[0]) if runs else None)
-        except ValueError:  # of a later version
-            return
-        if kind == "begun":
-            self._here.discard(run_id)
-        self._call(loop, lambda: self._pass_on(event))
+    def _hear(self, told: "list[Live]", loop: asyncio.AbstractEventLoop) -> None:
+        events: list[LiveEvent] = []
+        for each in told:
+            with suppress(ValueError, TypeError):  # of a later version
+                run_id, kind, text, *runs = each
+                events.append(LiveEvent(run_id, kind, text, codec.shaped(Run, runs[0]) if runs else None))
+                if kind == "begun":
+                    self._here.discard(run_id)
+
+        def pass_on() -> None:
+            for event in events:
+                self._pass_on(event)
+
+        self._call(loop, pass_on)
 
     def _call(self, loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed

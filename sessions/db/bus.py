@@ -30,8 +30,9 @@ TOGETHER_SECONDS = 0.005
 """How long a touch waits for others, to go with them."""
 LIVE_SECONDS = 0.1
 """The same for live events, unless a touch takes them along: it tells of a commit after them."""
-PACE_SECONDS = 0.05
-"""The least time between two messages: each wakes every process, and with many processes those wakes would cost more than the work."""
+PACE_SECONDS, LONGEST_PACE_SECONDS = 0.05, 0.15
+"""The least time between two messages for each other process, and at most: each wakes all of them, and with many processes those wakes would cost more
+than the work."""
 MOST_BYTES = 7_900
 """PostgreSQL takes 8,000 for a message."""
 MOST_WAITING = 20_000
@@ -77,8 +78,9 @@ class Bus:
         self._heard = 0.0
         self._sent = 0
         self._numbers: dict[str, int] = {}  # of the last message of each other process
-        self.on_live: Callable[[Live], None] | None = None
-        """Called with the live events of other processes."""
+        self._pace = PACE_SECONDS
+        self.on_live: Callable[[list[Live]], None] | None = None
+        """Called with the live events of other processes that have come together, in order."""
         self.on_gap: Callable[[], None] | None = None
         """Called when some of them may have been lost, before those that come after."""
         self.workers: set[int] = set()
@@ -111,7 +113,7 @@ class Bus:
     def _put(self, items: Sequence[tuple[str, list[Any]]], seconds: float) -> None:
         if not items or self.is_alone:
             return
-        due = max(time.monotonic() + seconds, self._told_at + PACE_SECONDS)
+        due = max(time.monotonic() + seconds, self._told_at + self._pace)
         with self._lock:
             wakes = not self._waiting or due < self._due - PACE_SECONDS / 2
             self._due = min(self._due, due) if self._waiting else due
@@ -196,8 +198,7 @@ class Bus:
             poll.register(file, select.POLLIN)
         while True:
             # Before each wait: what came in while a statement ran is kept by the driver, and nothing on the socket tells of it.
-            for heard in conn.notifies(timeout=0):
-                self._hear(heard.payload)
+            self._hear([heard.payload for heard in conn.notifies(timeout=0)])
             with self._lock:
                 next_at = min(beats_at, self._due) if self._waiting else beats_at
             poll.poll(max(0, (next_at - time.monotonic()) * 1000))
@@ -222,27 +223,37 @@ class Bus:
         self._sync(lambda: _number(conn, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint", ()))
         others = _number(conn, _OTHERS, (list(self.workers), STALLED_SECONDS))
         self.is_alone = bool(self.workers) and not others
+        self._pace = min(PACE_SECONDS * max(1, others), LONGEST_PACE_SECONDS)
 
-    def _hear(self, payload: str) -> None:
-        try:
-            told = json.loads(payload)
-            sender, touched, events = str(told["from"]), told.get("t", ()), told.get("l", ())
-            number = int(told.get("n", 0))
-        except (ValueError, KeyError, TypeError):  # of a later version
-            log.warning("bus.not_understood")
-            return
-        if sender == self._id:
-            return
-        self.is_alone = False
-        if number:
-            if self._numbers.get(sender, number - 1) != number - 1:
-                self._note_gap()
-            self._numbers[sender] = number
-        for event in events:  # first: a touch tells of a commit after them
-            if self.on_live is not None:
-                self.on_live(event)
-        if found := frozenset(touch for each in touched if (touch := _unpacked(each)) is not None):
-            self._on_touched(found)
+    def _hear(self, payloads: Sequence[str]) -> None:
+        events: list[Live] = []
+        touched: set[Touch] = set()
+        for payload in payloads:
+            try:
+                told = json.loads(payload)
+                sender, touches, live = str(told["from"]), list(told.get("t", ())), list(told.get("l", ()))
+                number = int(told.get("n", 0))
+            except (ValueError, KeyError, TypeError):  # of a later version
+                log.warning("bus.not_understood")
+                continue
+            if sender == self._id:
+                continue
+            self.is_alone = False
+            if number:
+                if self._numbers.get(sender, number - 1) != number - 1:
+                    self._pass_on(events)
+                    events = []
+                    self._note_gap()
+                self._numbers[sender] = number
+            events += live
+            touched |= {touch for each in touches if (touch := _unpacked(each)) is not None}
+        self._pass_on(events)  # first: a touch tells of a commit after them
+        if touched:
+            self._on_touched(frozenset(touched))
+
+    def _pass_on(self, events: list[Live]) -> None:
+        if events and self.on_live is not None:
+            self.on_live(events)
 
     def _note_gap(self) -> None:
         self._numbers.clear()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from sessions.db import Database, open_database
+from sessions import wakeups
+from sessions.db import Database, bus, open_database
 from sessions.db.bus import MOST_BYTES, payloads
 from sessions.db.engine import record_touch, touch
 from sessions.topics import RunStarted, Topic, Touch
@@ -78,13 +79,36 @@ def test_live_events_arrive_in_order_and_before_the_commit_after_them(others):
     here, there = others
     heard = Heard(there, Topic.RUN)
     Heard(there, Topic.LOOK).until("look")  # what is told before it listens is lost
-    there.bus.on_live = heard.note
+    there.bus.on_live = lambda told: heard.note(*told)
     for number in range(300):
         here.bus.tell(["run_1", "token", f"{number} " + "ä" * 20])
     here.write_now(touch, Topic.RUN, "run_1")
     heard.until(Touch(Topic.RUN, "run_1"))
     assert [each[2].split()[0] for each in heard.found[:-1]] == [str(number) for number in range(300)]
     assert heard.found[-1] == Touch(Topic.RUN, "run_1")
+
+
+def test_the_more_processes_there_are_the_less_often_each_tells(postgres_url, monkeypatch):
+    monkeypatch.setattr(bus, "BEAT_SECONDS", 0.05)
+    here, there = (open_database(Path("/nowhere"), postgres_url) for _ in range(2))
+    for _ in range(4):
+        here.write_now(wakeups.register, 1)
+    for database in (here, there):
+        database.bus.open()
+    Heard(there, Topic.LOOK).until("look")
+    heard = Heard(here, Topic.LOOK)
+    for _ in range(2):  # two heartbeats
+        heard.until("look")
+        heard.found.clear()
+    told = []
+    there.listen(lambda _: told.append(1), Topic.RUN)
+    began = time.monotonic()
+    for number in range(50):
+        here.write_now(touch, Topic.RUN, f"run_{number}")
+        time.sleep(0.01)
+    assert 0 < len(told) <= (time.monotonic() - began) / bus.LONGEST_PACE_SECONDS + 2
+    for database in (here, there):
+        database.close()
 
 
 def test_what_comes_while_a_heartbeat_is_given_is_heard_with_it(others, monkeypatch):
