@@ -150,11 +150,14 @@ _BLOCK_OPENINGS = (
 _JSON_OPENING = re.compile(r'(?:\[\s*)?\{+\s*(?:"(?P<key>\w*)(?P<end>")?|\Z)|\[\s*\Z')
 _REMAINS = re.compile(r"(?:</?tools>|[}\]\s])+")
 _REMAINS_OF_TAGS = re.compile(r"\A\s*(?:</?tools>\s*)+")
-_STRAY, _MAYBE_STRAY = re.compile(r"\s*[}\]]+\s*\Z"), re.compile(r"\s*[}\]]*\s*\Z")
+_STRAY = re.compile(r"\s*[}\]]+\s*\Z")
+_STRAY_TAGS = re.compile(r"(?:[.!?…}\]\"][ \t]*+|\n[ \t]*+)(?P<tags>(?:</?tools?>\s*+)+)\Z")
+_MAYBE_STRAY = re.compile(r"(?<![\s}\]])[\s}\]]*+(?:</?[a-z_]{0,9}+>?\s*+)*+\Z")
 _KIND = re.compile(r"tool(?:_call)?\s*(?=\{)")
 _SENTENCE = re.compile(r"[^`\"“”«»{}<>]{0,200}")
 _NEXT_SENTENCE = re.compile(r"[.!?…]\s+\S")
 _LONGEST_OPENING = 100
+_FENCE = re.compile(r"```(?:json)?[ \t]*\n\s*")
 _FENCED_JSON = re.compile(r"\s*```(?:json)?\s*\n(?P<inside>.*?)\n?\s*```\s*", re.DOTALL)
 
 _INSTRUCTIONS = """You can call tools. To call one, write a fenced block marked `tool` and nothing after it:
@@ -172,8 +175,8 @@ class TextToolCallFilter:
 
     `offered`: tools that may be called in any way in which small models write a call. `in_fence`: tools that may be called in a block
     that is marked `tool`, as the instructions say. An answer is a call, or several, when it consists of nothing else, except for one
-    sentence on a line of its own before them. `is_broken`, after the end: it is neither a call nor an answer, but what is left of a call;
-    that is not shown.
+    sentence on a line of its own before them. `is_broken`, after the end: it is neither a call nor an answer, but what is left of a call, or
+    a call that may be a quotation because it stands in a fence; that is not shown.
     """
 
     def __init__(self, offered: Offered, in_fence: Offered) -> None:
@@ -208,19 +211,31 @@ class TextToolCallFilter:
         """Decides about what was held back, and returns it when it is text. `is_text`: there is no call in this answer."""
         if not is_text and self._may_come:
             text = self._held.strip()
-            self.calls = self._calls_in(text)
-            bare = None if self.calls else bare_tool_calls.read(text, self._offered)
-            if bare is not None and bare[1]:
-                self.calls = [_new_call(*bare)]
-            is_nothing = not self.text.strip() and _REMAINS.fullmatch(text) is not None
-            self.is_broken = not self.calls and (bare is not None or is_nothing or self._begins_with_call(text))
+            if fence := _FENCE.match(text):
+                inside = text[fence.end() :].removesuffix("```").rstrip()
+                self.is_broken = not self.text.strip() and bool(_read(inside, self._offered))
+            else:
+                self._decide(text)
         if self.calls or self.is_broken:
             return ""
         if not is_text and self._offered:
-            # What is held without empty tags at its start, and without brackets at its end that close nothing.
-            held = _REMAINS_OF_TAGS.sub("", self._held)
-            self._held = held if {"{", "["} & {*self.text, *held} else _STRAY.sub("", held)
+            # What is held without empty tags at its start, and without tags and brackets at its end that close nothing.
+            held = self._held if self.text.strip() else _REMAINS_OF_TAGS.sub("", self._held)
+            held = held if {"{", "["} & {*self.text, *held} else _STRAY.sub("", held)
+            answer = self.text + held
+            stray = _STRAY_TAGS.search(answer)
+            if stray and "<tools>" not in answer[: stray.start("tags")]:
+                held = held[: max(0, stray.start("tags") - len(self.text))]
+            self._held = held
         return self._show(len(self._held))
+
+    def _decide(self, text: str) -> None:
+        self.calls = self._calls_in(text)
+        bare = None if self.calls else bare_tool_calls.read(text, self._offered)
+        if bare is not None and bare[1]:
+            self.calls = [_new_call(*bare)]
+        is_nothing = not self.text.strip() and _REMAINS.fullmatch(text) is not None
+        self.is_broken = not self.calls and (bare is not None or is_nothing or self._begins_with_call(text))
 
     def _begins_with_call(self, text: str) -> bool:
         """Returns whether a call is followed by something else: whatever it is, it is not for people."""
@@ -260,6 +275,11 @@ class TextToolCallFilter:
             return True
         if self._offered and bare_tool_calls.may_open(text, self._offered):
             return True
+        if self._offered and text.startswith("`"):
+            fence = _FENCE.match(text)
+            if fence is None or fence.end() == len(text):
+                return fence is not None or "```json\n".startswith(text) or "```\n".startswith(text)
+            text = text[fence.end() :]
         found = _JSON_OPENING.match(text)
         if found is None:
             return False

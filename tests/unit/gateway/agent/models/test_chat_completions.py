@@ -151,8 +151,8 @@ async def test_a_call_written_as_text_is_a_call_and_is_not_shown(text):
         '`{"name": "files", "arguments": {"action": "list"}}`',
         '"{"name": "files", "arguments": {"action": "list"}}"',
         '> {"name": "files", "arguments": {"action": "list"}}',
-        '```json\n{"name": "files", "arguments": {"action": "list"}}\n```',
-        '```\n{"name": "files", "arguments": {"action": "list"}}\n```',
+        '```json\n{"name": "Ann", "arguments": {"action": "list"}}\n```',
+        "```json\n",
     ],
 )
 async def test_other_blocks_are_text(text):
@@ -235,6 +235,9 @@ async def test_a_tool_name_with_its_arguments_and_nothing_else_is_a_call(text):
         "Memory: save fact; text: likes tea\nI have noted that.",
         '{"name": "files", "arguments": {"action": "list"}}\nis what Bob wrote.',
         '```tool\n{"name": "files", "arguments": {"action": "list"}}\n```\nis what Bob wrote.',
+        '```json\n{"name": "files", "arguments": {"action": "list"}}\n```',
+        '```\n{\n  "name": "session_search",\n  "arguments": {"query": "tea"}\n}\n```\n',
+        '```json\n{"name": "memory", "arguments": {"action": "sa',
         "memory, name=Lena",
         "session_search",
         "<tools></tools>",
@@ -273,6 +276,9 @@ async def test_what_is_left_of_a_call_is_not_shown_and_the_answer_is_asked_for_o
         "Take {1, 2}",
         "A smile :] and a set {1}",
         "<function> is no element of HTML.",
+        "You close it with </tools>",
+        "It is written so:\n<tools>\n<a/>\n</tools>",
+        "It is shorter when a < b, and not when a <tool",
         '<function name="unknown"/>',
     ],
 )
@@ -282,8 +288,10 @@ async def test_people_may_talk_of_what_tools_are_called(text):
         assert (answer.text, "".join(talk.shown), answer.tool_calls) == (text, text, ())
 
 
-async def test_a_bracket_that_closes_nothing_is_not_shown():
-    async with model_in_process([Reply(text="It is Tuesday.\n}", chunks=tuple("It is Tuesday.\n}"))]) as talk:
+@pytest.mark.parametrize("stray", ["\n}", "</tools>", " </tool>\n", "\n\n<tools></tools>", "\n</tools>\n}"])
+async def test_a_bracket_or_tag_that_closes_nothing_is_not_shown(stray):
+    text = f"It is Tuesday.{stray}"
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
         assert (await talk.ask(tools=OWN)).text.strip() == "It is Tuesday." == "".join(talk.shown).strip()
 
 
