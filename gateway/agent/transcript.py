@@ -55,11 +55,12 @@ def as_turn(message: Message, text: str, parts: Sequence[JSON]) -> JSON | None:
 
 
 NOTHING_SCHEDULED, NOTHING_FORGOTTEN = "run.nothing_scheduled", "run.nothing_forgotten"
+NOTHING_SEARCHED = "run.nothing_searched"
 """Lines that the gateway writes below an answer for the person. Small models would write such lines themselves."""
 
 
 def without_remarks(text: str) -> str:
-    for remark in (NOTHING_SCHEDULED, NOTHING_FORGOTTEN):
+    for remark in (NOTHING_SCHEDULED, NOTHING_FORGOTTEN, NOTHING_SEARCHED):
         text = text.removesuffix(f"\n\n{say(remark)}")
     return text
 

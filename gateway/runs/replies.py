@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from gateway.agent.transcript import NOTHING_FORGOTTEN, NOTHING_SCHEDULED
+from gateway.agent.transcript import NOTHING_FORGOTTEN, NOTHING_SCHEDULED, NOTHING_SEARCHED
 from gateway.runs.live import NO_REPLY
 from gateway.texts import format_duration, say
 from gateway.texts.quoting import visible
@@ -42,6 +42,11 @@ _ASKED = {
         r"(?:forget (?:what (?:i|we)|everything|all|my|that (?:i|my|we)|(?:the|this) note)|(?:delete|remove|erase) (?:my|the|this|that) notes?)\b",
         re.IGNORECASE,
     ),
+    NOTHING_SEARCHED: re.compile(
+        r"\A\W*(?:please |(?:can|could|will|would) you (?:please )?)?(?:search|look (?:up|in|into|through))\b(?:\s\w+){0,3}?"
+        r"\s(?:our|my|earlier|past|older|previous)\s(?:\w+\s)?(?:conversations?|messages|chats?|history)\b",
+        re.IGNORECASE,
+    ),
 }
 """What people ask for that only a tool does, as they say it in English; and what they are told when none was called."""
 _ADMITS = re.compile(
@@ -50,7 +55,7 @@ _ADMITS = re.compile(
 
 
 def not_done(asked: str, answer: str) -> str:
-    """Returns what to add to an answer that came without a tool call: that no reminder was set, or no note removed, although `asked` asks for it. Small
+    """Returns what to add to an answer that came without a tool call: that no reminder was set, no note removed, nothing searched, although `asked` asks for it. Small
     models claim to have done it. Empty when the answer admits it, or asks back."""
     if not answer.strip() or answer.rstrip().endswith("?") or _ADMITS.search(answer):
         return ""
