@@ -27,7 +27,8 @@ MIRROR_SECONDS, MIRROR_REST = 0.3, 100
 written at once, and it costs 1 % of the time at most."""
 CATCH_UP_SECONDS = 60
 """Seconds. After a crash a start has to check the mirrors of what was committed since the last round."""
-INDEX_SECONDS = 0.5
+INDEX_SECONDS = 2.0
+"""How long what is new waits for its neighbours, to be indexed once and with them. Whoever searches does not wait: a search indexes first."""
 PRUNE_SECONDS = 3600
 NOTES_MS = 7 * 24 * 3600 * 1000
 """How long a request that has made something is recognised when it is sent again."""
@@ -96,7 +97,7 @@ class Maintenance:
     async def _index(self) -> None:
         while True:
             await self._grown.wait()
-            await asyncio.sleep(INDEX_SECONDS)  # so that neighbours are known, and many messages share a transaction
+            await asyncio.sleep(INDEX_SECONDS)
             if not self.app.holders.is_held(HOUSE):  # it stays due here, for when the lease is taken over
                 continue
             self._grown.clear()
