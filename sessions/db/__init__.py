@@ -18,9 +18,9 @@ __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
 
 def open_database(home: Path, url: str = "", *, connections: int = 5, is_patient: bool = False) -> Database:
-    """The database of this home; `connections` for writing with a server, and one less for reading at the same time. `is_patient`: its transactions may wait for a person who reads
-    what comes out; else a server ends those of a process that stands still. Raises Unusable, or a subclass, with a sentence for a person, Busy while
-    the home moves to another database.
+    """The database of this home; `connections` for writing with a server, and one less for reading at the same time. `is_patient`: its transactions
+    may wait for a person who reads what comes out; else a server ends those of a process that stands still. Raises Unusable, or a subclass, with a
+    sentence for a person, Busy while the home moves to another database.
     """
     with unfinished_moves.settled(home, url) as came_to_nothing:
         listeners: list[Listener] = []
