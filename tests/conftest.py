@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import shutil
 import signal
 import tempfile
 import warnings
@@ -139,11 +140,25 @@ def fresh_postgres_url(postgres_server: PostgresServer) -> Generator[str]:
     postgres_server.run("DROP DATABASE fresh WITH (FORCE)")
 
 
+@pytest.fixture(scope="session")
+def _empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    open_database(folder := tmp_path_factory.mktemp("unused")).close()
+    return folder / "state.db"
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def new_home(tmp_path: Path) -> Path:
+    """A home in which nothing has been started yet."""
     folder = tmp_path / "home"
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.fixture
+def home(new_home: Path, _empty_sqlite: Path) -> Path:
+    """A home with an empty database: to make one takes longer than most tests."""
+    shutil.copy(_empty_sqlite, new_home)
+    return new_home
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -189,13 +189,13 @@ async def test_a_port_that_is_taken_is_told_before_anything_else_begins(home: Pa
         assert server.calls == []
 
 
-async def test_a_bad_configuration_starts_nothing_and_lists_every_problem(home: Path):
-    configure(home, session_reset={"mode": "dayly", "idle_minuts": 3})
-    code, said = await refused(home)
+async def test_a_bad_configuration_starts_nothing_and_lists_every_problem(new_home: Path):
+    configure(new_home, session_reset={"mode": "dayly", "idle_minuts": 3})
+    code, said = await refused(new_home)
     assert code == 2
     for expected in ("did you mean daily?", "did you mean idle_minutes?", "2 problems", "was not started"):
         assert expected in said
-    assert not (home / "state.db").exists()
+    assert not (new_home / "state.db").exists()
 
 
 async def test_people_are_let_in_and_dead_letters_sent_while_it_runs(home: Path):

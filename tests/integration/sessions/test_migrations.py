@@ -25,6 +25,11 @@ from tests.integration.sessions.writing import found, index_all
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.fixture
+def home(new_home: Path) -> Path:
+    return new_home
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def fresh(request: pytest.FixtureRequest, home: Path) -> tuple[Path, str]:
     """A home and a database address with nothing in them."""

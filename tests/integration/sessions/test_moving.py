@@ -75,6 +75,11 @@ def rows(conn: Connection) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.fixture
+def home(new_home: Path) -> Path:
+    return new_home
+
+
 @pytest.fixture(params=["sqlite to postgresql", "postgresql to sqlite"])
 def ways(request: pytest.FixtureRequest, home: Path, fresh_postgres_url: str) -> tuple[Path, str]:
     """A home on one kind of database, and where it is to move."""

@@ -38,6 +38,11 @@ def sound(path: Path) -> bool:
 
 
 @pytest.fixture
+def home(new_home: Path) -> Path:
+    return new_home
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Generator[Path]:
     """A home on a disk of 2 MB."""
     folder = tmp_path / "small"
