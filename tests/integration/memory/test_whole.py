@@ -422,6 +422,6 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
                 counts.append(len(asked))
     finally:
         event.remove(Engine, "before_cursor_execute", on_statement)
-    # The least of some: once a second the worker also looks for what other processes have added.
-    assert min(counts[-3:]) <= min(counts[:3]) + 5, counts
+    # Once a second the worker also looks for what other processes have added, and now and then two steps share what they read.
+    assert min(counts[-5:]) <= sorted(counts[:5])[2] + 5, counts
     assert sum("messages_scoped" in statement for statement in asked) == 2
