@@ -172,9 +172,8 @@ class Bus:
         while not self._closing:
             try:
                 with self._connect() as conn:
-                    conn.execute(
-                        "SET synchronous_commit = off"
-                    )  # nothing that is written here is worth a wait for the disk
+                    # Nothing that is written here is worth a wait for the disk.
+                    conn.execute("SET synchronous_commit = off")
                     conn.execute(f"LISTEN {_CHANNEL}")
                     self._beat(conn)
                     failures = 0
@@ -188,9 +187,8 @@ class Bus:
 
     def _serve(self, conn: "psycopg.Connection[Any]") -> None:
         self.steady_since, beats_at = time.monotonic(), time.monotonic() + BEAT_SECONDS
-        conn.execute(
-            _NOTIFY, (_CHANNEL, [json.dumps({"from": self._id})])
-        )  # so that nobody takes itself for alone any more
+        # Whoever is there already no longer takes itself for alone.
+        conn.execute(_NOTIFY, (_CHANNEL, [json.dumps({"from": self._id})]))
         self._note_gap()  # what was told meanwhile was not heard
         self._on_touched(_LOOK)
         poll = select.poll()
