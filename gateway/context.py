@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Config
     from gateway.config.model_choice import ChosenModel
     from gateway.config.reading import Loaded
-    from gateway.dispatch.base import Dispatch
+    from gateway.dispatch import Dispatch
     from gateway.dispatch.fair_queue import FairPlaces
     from gateway.dispatch.holders import Holders
     from gateway.maintenance import Maintenance
