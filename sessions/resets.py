@@ -2,7 +2,7 @@
 session is due, `gateway/scheduler/resets.py` ticks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -24,6 +24,18 @@ from sessions.topics import Topic
 GRACE_MS = 30 * 60_000
 """How long a reset waits for its farewell while the model is away."""
 NEVER = ResetPolicy(mode=ResetMode.NONE)
+_PAGE = 5_000
+
+
+def rule_for(session_key: str, rules: ResetRules) -> tuple[ResetPolicy, Override | None]:
+    """Returns the policy of a session key, and the override that it comes from. A key that an older version or another program wrote is never
+    reset.
+    """
+    try:
+        key = SessionKey.parse(session_key)
+    except InvalidKey:
+        return NEVER, None
+    return policy_for(key, rules.default, rules.overrides)
 
 
 class ResetPolicies:
@@ -46,11 +58,7 @@ class ResetPolicies:
             self.rule.cache_clear()
 
     def _find(self, session_key: str) -> tuple[ResetPolicy, Override | None]:
-        try:
-            key = SessionKey.parse(session_key)
-        except InvalidKey:
-            return NEVER, None
-        return policy_for(key, self.rules.default, self.rules.overrides)
+        return rule_for(session_key, self.rules)
 
     def policy(self, session_key: str) -> ResetPolicy:
         return self.rule(session_key)[0]
@@ -102,6 +110,16 @@ def silent_since(
     later = or_(last > at, and_(last == at, sessions.c.id > after[1]))
     query = select(*_COLUMNS).where(SESSION_OPEN, last >= since, last < before, later)
     return _found(conn, query.order_by(last, sessions.c.id).limit(limit))
+
+
+def all_silent(conn: Connection, before: int) -> Iterator[OpenSession]:
+    """Yields every active session whose last user message lies before this, oldest first."""
+    after = (-1, "")
+    while page := silent_since(conn, 0, before, limit=_PAGE, after=after):
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = (page[-1].last_user_at, page[-1].id)
 
 
 def still_open(conn: Connection, session_ids: Sequence[str]) -> list[OpenSession]:

@@ -9,12 +9,10 @@ from sqlalchemy import Connection
 
 from gateway.texts import one_line
 from sessions import inbox, processes, resets, runs, store
-from sessions.keys import InvalidKey, SessionKey
+from sessions.keys import SessionKey
 from sessions.policy import ResetPolicy, ResetRules, due, due_before, next_reset, policy_for
 from sessions.records import EndReason, Role, RunStatus, Session
 from sessions.runs import farewells
-
-_PAGE = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +74,12 @@ def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:
     """Counts the open sessions that are due by these rules, by platform or other scope of their keys."""
     # One query for all policies: the latest of their bounds; each session is then judged by its own.
     befores = [before for policy in rules.policies() if (before := due_before(policy, now)) is not None]
-    found = Counter[str]()
-    after = (-1, "")
-    while befores:
-        page = resets.silent_since(conn, 0, max(befores), limit=_PAGE, after=after)
-        found.update(scope for session in page if (scope := _scope_if_due(session, rules, now)) is not None)
-        if len(page) < _PAGE:
-            break
-        after = (page[-1].last_user_at, page[-1].id)
-    return found
+    found = resets.all_silent(conn, max(befores)) if befores else ()
+    return Counter(
+        SessionKey.parse(session.session_key).scope
+        for session in found
+        if due(session.last_user_at, resets.rule_for(session.session_key, rules)[0], now) is not None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,37 +94,9 @@ def next_resets(conn: Connection, rules: ResetRules, now: int, *, limit: int) ->
     """Returns the next resets, the first in front. Those that are due already are left out: the scheduler is at them, or something holds
     them off.
     """
-    found: list[NextReset] = []
-    after = (-1, "")
-    while True:
-        page = resets.silent_since(conn, 0, now, limit=_PAGE, after=after)
-        coming = (each for session in page if (each := _next(session, rules, now)) is not None)
-        found = nsmallest(limit, [*found, *coming], key=lambda each: each.at)
-        if len(page) < _PAGE:
-            return found
-        after = (page[-1].last_user_at, page[-1].id)
-
-
-def _key_of(session: resets.OpenSession) -> SessionKey | None:
-    """Returns the key of the session; None for one that an older version or another program wrote. Such a session is never reset."""
-    try:
-        return SessionKey.parse(session.session_key)
-    except InvalidKey:
-        return None
-
-
-def _next(session: resets.OpenSession, rules: ResetRules, now: int) -> NextReset | None:
-    key = _key_of(session)
-    if key is None:
-        return None
-    policy, _ = policy_for(key, rules.default, rules.overrides)
-    at = next_reset(session.last_user_at, policy, now)
-    return NextReset(session_key=session.session_key, at=at) if at is not None and at > now else None
-
-
-def _scope_if_due(session: resets.OpenSession, rules: ResetRules, now: int) -> str | None:
-    key = _key_of(session)
-    if key is None:
-        return None
-    policy, _ = policy_for(key, rules.default, rules.overrides)
-    return key.scope if due(session.last_user_at, policy, now) is not None else None
+    coming = (
+        NextReset(session_key=session.session_key, at=at)
+        for session in resets.all_silent(conn, now)
+        if (at := next_reset(session.last_user_at, resets.rule_for(session.session_key, rules)[0], now)) and at > now
+    )
+    return nsmallest(limit, coming, key=lambda each: each.at)
