@@ -1,7 +1,8 @@
 """What adapters do alike with what a platform sends: read its JSON without trusting its shape, read files up to a limit, and tell what a call
-over aiohttp that failed means for a message.
+that failed means for a message, and how long to wait.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -59,6 +60,12 @@ async def read_at_most(answer: aiohttp.ClientResponse, limit: int) -> bytes:
         if len(data) > limit:
             raise Undeliverable(f"The file is larger than {limit} bytes.")
     return bytes(data)
+
+
+def seconds_to_wait(retry_after: object) -> float | None:
+    """Returns the seconds of a `Retry-After` header; None where there is none that can be read."""
+    value = str(retry_after or "")
+    return float(value) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else None
 
 
 NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)

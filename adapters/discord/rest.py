@@ -17,7 +17,7 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-from adapters.http import Json, read_at_most, without_answer
+from adapters.http import Json, read_at_most, seconds_to_wait, without_answer
 
 BAD_TOKEN = (
     "Discord does not accept the token. Make a new one (discord.com/developers → your app → Bot → Reset Token) "  # noqa: S105
@@ -69,20 +69,14 @@ def _translate(error: discord.DiscordException) -> DeliveryError:
             if error.status == 401:
                 return Unauthorized(BAD_TOKEN)
             if error.status == 429:
-                return TryLater("Discord asks to wait.", after=_seconds(error) or 5.0)
+                return TryLater(
+                    "Discord asks to wait.", after=seconds_to_wait(error.response.headers.get("Retry-After")) or 5.0
+                )
             if error.status >= 500:
                 return TryLater(f"Discord has an outage ({error.status}).")
             return DiscordRefusal(error.status, error.code, (error.text or "no reason given").splitlines()[0][:200])
         case _:
             return TryLater(f"Discord gave an answer that cannot be read ({type(error).__name__}).", ambiguous=True)
-
-
-def _seconds(error: discord.HTTPException) -> float | None:
-    value = error.response.headers.get("Retry-After", "")
-    try:
-        return float(value)
-    except ValueError:
-        return None
 
 
 _LONGEST_WAIT = 30.0

@@ -14,7 +14,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-from adapters.http import Json, as_object, part, parts, read_at_most, text, without_answer
+from adapters.http import Json, as_object, part, parts, read_at_most, seconds_to_wait, text, without_answer
 from sessions.messages import Attachment
 
 _TOKEN = {
@@ -66,13 +66,13 @@ def _translate(error: SlackApiError) -> DeliveryError:
     data = as_object(getattr(response, "data", None))
     said = text(data, "error")
     if status == 429 or said in {"ratelimited", "rate_limited", "message_limit_exceeded"}:
-        return TryLater("Slack asks to wait.", after=_seconds(headers.get("Retry-After")) or 5.0)
+        return TryLater("Slack asks to wait.", after=seconds_to_wait(headers.get("Retry-After")) or 5.0)
     if said in _TOKEN:
         return Unauthorized(REJECTED)
     if said == "missing_scope":
         return MissingScope(text(data, "needed") or "one that it needs")
     if status >= 500 or said in _OUTAGE:
-        return TryLater(f"Slack has an outage ({said or status}).", after=_seconds(headers.get("Retry-After")))
+        return TryLater(f"Slack has an outage ({said or status}).", after=seconds_to_wait(headers.get("Retry-After")))
     if said:
         return SlackRefusal(said)
     return TryLater(f"Slack gave an answer that cannot be read ({status}).", ambiguous=True)
@@ -92,11 +92,6 @@ def scope_advice(missing: list[str]) -> str:
         f"The Slack app lacks the permission {listed}. Add it at api.slack.com/apps → OAuth & Permissions → Scopes, "
         "or paste the manifest of docs/platforms/slack.md, then install the app again."
     )
-
-
-def _seconds(retry_after: object) -> float | None:
-    value = str(retry_after or "")
-    return float(value) if value.isdigit() else None
 
 
 _TIMEOUT = aiohttp.ClientTimeout(total=300, connect=20, sock_connect=10, sock_read=30)

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-from adapters.http import Json, as_object, part, read_at_most, without_answer
+from adapters.http import Json, as_object, part, read_at_most, seconds_to_wait, without_answer
 
 _WAIT = {4: 60.0, 80007: 60.0, 130429: 5.0, 131048: 60.0, 131056: 12.0, 133016: 60.0}
 """Codes of rate limits, and the seconds to wait. 131056: too many messages to one person, who may get one every six seconds.
@@ -37,9 +37,9 @@ def refusal(status: int, body: Any, retry_after: str | None) -> DeliveryError:
     if isinstance(code, int):
         return _known(status, code, error, retry_after)
     if status >= 500:
-        return TryLater(f"WhatsApp has an outage ({status}).", after=_seconds(retry_after))
+        return TryLater(f"WhatsApp has an outage ({status}).", after=seconds_to_wait(retry_after))
     if status == 429:
-        return TryLater("WhatsApp asks to wait.", after=_seconds(retry_after) or 5.0)
+        return TryLater("WhatsApp asks to wait.", after=seconds_to_wait(retry_after) or 5.0)
     return TryLater(f"WhatsApp gave an answer that cannot be read ({status}).", ambiguous=True)
 
 
@@ -56,9 +56,9 @@ def _known(status: int, code: int, error: Json, retry_after: str | None) -> Deli
             "whatsapp_business_messaging and whatsapp_business_management."
         )
     if code in _WAIT:
-        return TryLater("WhatsApp asks to wait.", after=_seconds(retry_after) or _WAIT[code])
+        return TryLater("WhatsApp asks to wait.", after=seconds_to_wait(retry_after) or _WAIT[code])
     if code in _OUTAGE or status >= 500:
-        return TryLater(f"WhatsApp has an outage ({code}).", after=_seconds(retry_after))
+        return TryLater(f"WhatsApp has an outage ({code}).", after=seconds_to_wait(retry_after))
     return WhatsAppRefusal(_LATER_KNOWN.get(code) or f"WhatsApp refuses this: {_details(error)} ({code})", code)
 
 
@@ -72,10 +72,6 @@ def failure_reason(error: Json) -> str:
 def _details(error: Json) -> str:
     said = part(error, "error_data").get("details") or error.get("message") or error.get("title") or "no reason given"
     return str(said).strip().rstrip(".")[:300]
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    return float(retry_after) if retry_after and retry_after.isdigit() else None
 
 
 _TIMEOUT = aiohttp.ClientTimeout(total=330, connect=20, sock_connect=10, sock_read=30)
