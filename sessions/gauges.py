@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, select
 from sessions import outbox, runs
 from sessions.db.schema import OUT_OPEN, inbox
 from sessions.db.schema import outbox as outbox_table
+from sessions.records import OutState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,15 @@ class Gauges:
     oldest_due: int | None
     newest: int | None = None
     """When the newest message came in."""
+
+    @property
+    def to_send(self) -> int:
+        return sum(count for (_, state), count in self.outbox.items() if state != OutState.DEAD)
+
+    @property
+    def undelivered(self) -> dict[str, int]:
+        """How many messages of each platform could not be sent."""
+        return {platform: count for (platform, state), count in self.outbox.items() if state == OutState.DEAD}
 
 
 def read_gauges(conn: Connection) -> Gauges:

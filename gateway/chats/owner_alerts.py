@@ -14,7 +14,6 @@ from sessions import gauges, outbox, spending, workers
 from sessions.clock import iso
 from sessions.jobs.delivery import owner_route
 from sessions.messages import Content
-from sessions.records import OutState
 from sessions.workers import WorkerState
 
 log = get_logger(__name__)
@@ -49,7 +48,6 @@ class OwnerAlerts:
     def _read(self, conn: Connection, now: int) -> SystemReading:
         numbers = gauges.read_gauges(conn)
         calls, failed = self.app.metrics.recent_calls.counts(now)
-        dead = {platform: count for (platform, state), count in numbers.outbox.items() if state == OutState.DEAD}
         return SystemReading(
             now=now,
             silent_since={
@@ -58,7 +56,7 @@ class OwnerAlerts:
             },
             oldest_unread=numbers.oldest_unread,
             oldest_due=numbers.oldest_due,
-            undelivered=dead,
+            undelivered=numbers.undelivered,
             calls=calls,
             failed_calls=failed,
             tokens=self.app.metrics.recent_calls.tokens(now),

@@ -22,7 +22,6 @@ from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms
 from sessions.gauges import Gauges
 from sessions.jobs import Job
-from sessions.records import OutState
 from sessions.runs import farewells
 from sessions.workers import EngineState, LeaseRow, WorkerRow, WorkerState
 
@@ -102,9 +101,9 @@ def _facts(found: _HomeState, now: int) -> dict[str, Any]:
         "engine": None if found.engine is None else asdict(found.engine),
         "queue": {
             "oldest_unread_seconds": _age(numbers.oldest_unread, now),
-            "to_send": _to_send(numbers),
+            "to_send": numbers.to_send,
             "oldest_due_seconds": _age(numbers.oldest_due, now),
-            "undelivered": _undelivered(numbers),
+            "undelivered": sum(numbers.undelivered.values()),
         },
         "jobs": [
             {"id": job.id, "name": job.name, "next_run_at": iso(job.next_run_at or 0), "last_status": job.last_status}
@@ -136,7 +135,7 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
     waits = ""
     if numbers.oldest_unread is not None:
         waits = f", the oldest message waits for {format_duration((now - numbers.oldest_unread) / 1000)}"
-    yield f"  {'Queue':<10} {counted(_to_send(numbers), 'message')} to send{waits}"
+    yield f"  {'Queue':<10} {counted(numbers.to_send, 'message')} to send{waits}"
     if (engine := found.engine) is not None:
         yield f"  {'Engine':<10} {counted(engine.at_work, 'job')} at work, {engine.waiting} waiting, {engine.stalled} stalled"
     running, waiting = numbers.runs.get("running", 0), numbers.runs.get("waiting_on_human", 0)
@@ -148,7 +147,7 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
         yield f"  {'' if number else 'Jobs':<10} {following}  {one_line(job.name, 60)}"
     if found.owed:
         yield f"  {'Notes':<10} still to be made of {counted(found.owed, 'ended session')}, when the model can be reached"
-    if undelivered := _undelivered(numbers):
+    if undelivered := sum(numbers.undelivered.values()):
         yield f"  {'Problem':<10} {counted(undelivered, 'undelivered message')}: {as_called_here('hermes outbox list')}"
 
 
@@ -183,14 +182,6 @@ def _configured_otherwise(row: WorkerRow, living: Sequence[WorkerRow]) -> str:
     ours = row.report.get("config", {}).get("digest")
     digests = {each.name: each.report.get("config", {}).get("digest") for each in living}
     return ", ".join(name for name, theirs in digests.items() if ours and theirs and theirs != ours)
-
-
-def _to_send(numbers: Gauges) -> int:
-    return sum(count for (_, state), count in numbers.outbox.items() if state != OutState.DEAD)
-
-
-def _undelivered(numbers: Gauges) -> int:
-    return sum(count for (_, state), count in numbers.outbox.items() if state == OutState.DEAD)
 
 
 def _age(since: int | None, now: int) -> float | None:

@@ -22,7 +22,6 @@ from sessions import gauges, meta, store, workers
 from sessions.db import Database
 from sessions.db.sqlite import quick_check
 from sessions.errors import StateError
-from sessions.records import OutState
 from sessions.workers import WorkerState
 
 RUNBOOK = "docs/runbook.md"
@@ -191,14 +190,13 @@ def undelivered(target: CheckTarget) -> Iterator[Diagnosis]:
     if target.database is None:
         return
     numbers = target.database.read_now(gauges.read_gauges)
-    dead = sum(count for (_, state), count in numbers.outbox.items() if state == OutState.DEAD)
-    if dead:
+    if dead := sum(numbers.undelivered.values()):
         what = f"{dead} message{'' if dead == 1 else 's'} could not be delivered."
         yield warning(
             "outbox.undelivered", what, "hermes outbox list   shows why, and   hermes outbox send N   tries again"
         )
     if numbers.oldest_due is not None and (late := target.now - numbers.oldest_due) > LATE_MS:
-        count = sum(count for (_, state), count in numbers.outbox.items() if state != OutState.DEAD)
+        count = numbers.to_send
         what = f"{counted(count, 'message')} still to be sent, the oldest for {format_duration(late / 1000)}."
         yield warning("outbox.waiting", what, "hermes gateway status   shows what is wrong with its platform")
     if numbers.newest is not None and (ahead := numbers.newest - target.now) > LATE_MS:
