@@ -142,15 +142,7 @@ def append(
 
 def set_attachments(conn: Connection, message_id: int, content: str, attachments: Sequence[Attachment]) -> None:
     """Stores the files of a message that were fetched after it came in, and its text that names them."""
-    from sessions.search import message_index
-
-    changed = {"content": content, "token_count": estimated_tokens(content), "attachments": tuple(attachments) or None}
-    session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
-    if session_id is not None:
-        message_index.forget(conn, session_id)
-        conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
-        count_rewrite(conn, session_id)
-        touch(conn, Topic.REWRITTEN, session_id)
+    _change(conn, message_id, content, estimated_tokens(content), attachments=tuple(attachments) or None)
 
 
 def count_used(conn: Connection, session_id: str, input_tokens: int, output_tokens: int) -> None:
@@ -162,13 +154,17 @@ def count_used(conn: Connection, session_id: str, input_tokens: int, output_toke
 
 def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int = 0) -> None:
     """Replaces the text of this message."""
+    _change(conn, message_id, content, token_count or estimated_tokens(content))
+
+
+def _change(conn: Connection, message_id: int, content: str, token_count: int, **more: object) -> None:
     from sessions.search import message_index
 
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
         message_index.forget(conn, session_id)
-        changed = {"content": content, "token_count": token_count or estimated_tokens(content)}
-        conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
+        changed = update(messages).where(messages.c.id == message_id)
+        conn.execute(changed.values(content=content, token_count=token_count, **more))
         count_rewrite(conn, session_id)
         touch(conn, Topic.REWRITTEN, session_id)
 

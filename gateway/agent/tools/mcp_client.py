@@ -28,7 +28,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from gateway.agent.tools.process_supervisor import end_all, end_with_parent
+from gateway.agent.tools.process_supervisor import end_all, end_with_parent, say
 
 LINE_BYTES = 8 * 2**20
 FLOOD_BYTES, FLOOD_LINES, FLOOD_SECONDS = 64 * 2**20, 20_000, 60.0
@@ -41,12 +41,6 @@ CHECK_SECONDS = 10.0
 GRACE_SECONDS = 1.0
 LAST_SECONDS = 20
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-def say(what: dict[str, Any]) -> None:
-    with suppress(BrokenPipeError):
-        sys.stdout.write(json.dumps(what) + "\n")
-        sys.stdout.flush()
 
 
 def clean(text: str) -> str:

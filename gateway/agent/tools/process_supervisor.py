@@ -182,14 +182,14 @@ class Supervisor:
                 received = os.read(sys.stdin.fileno(), 4_096)
                 *lines, self._requests = (self._requests + received).split(b"\n")
                 if b"poll" in lines:
-                    _say({"output": self._output.text()})
+                    say({"output": self._output.text()})
                 reason = "gateway" if not received else "ended" if b"end" in lines else ""
             reason = reason or self._broken_limit()
         if reason:
             end_all(self._command, grace=GRACE_SECONDS if reason == "ended" else 0)
         while self._is_printing and select.select([self._printed], [], [], 0)[0]:  # what was printed last
             self._read_some()
-        _say({"code": self._command.poll(), "reason": reason, "output": self._output.text()})
+        say({"code": self._command.poll(), "reason": reason, "output": self._output.text()})
 
     def _read_some(self) -> None:
         piece = os.read(self._printed, 65_536)
@@ -225,7 +225,8 @@ def supervise(settings: dict[str, Any]) -> None:
     Supervisor(settings).run()
 
 
-def _say(what: dict[str, Any]) -> None:
+def say(what: dict[str, Any]) -> None:
+    """Writes one object to the gateway, as a line of JSON."""
     with suppress(BrokenPipeError):
         sys.stdout.write(json.dumps(what) + "\n")
         sys.stdout.flush()
