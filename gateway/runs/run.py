@@ -46,8 +46,12 @@ def arguments_of(call: Message, history: Sequence[Message]) -> str:
 
 
 def times_made(history: Sequence[Message], run_id: str, call: Message, arguments: str) -> int:
-    """Returns how often this run has made the very same call and had its result."""
-    results = {each.tool_call_id for each in history if each.role is Role.TOOL and each.id < call.id}
+    """Returns how often this run has made the very same call and had its result. A question that was withdrawn for a message had none."""
+    results = {
+        each.tool_call_id
+        for each in history
+        if each.role is Role.TOOL and each.id < call.id and each.content != NOT_ASKED
+    }
     made = [each for message in history if message.run_id == run_id for each in message.tool_calls or ()]
     # Only those with a result: the call itself, and others of the same answer, are not done yet.
     same = (each["function"] for each in made if each["id"] in results)
@@ -59,6 +63,7 @@ log = get_logger(__name__)
 APPROVED = Result(content="approved")
 _NOBODY = Result(content="[not done: it needs the approval of a person, and nobody can be asked here]")
 ENOUGH = 2
+NOT_ASKED = "[not asked: a new message arrived first; it follows]"
 _AGAIN = "[not done: you have made this very call twice already, and its results are above; use them, or answer now]"
 CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 
@@ -520,7 +525,7 @@ class ActiveRun:
 
     def _withdraw(self, conn: Connection, call: Message) -> None:
         now, run = self.app.clock(), self._with_time_worked()
-        runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
+        runs.tool_done(conn, run, call.id, NOT_ASKED, now)
         runs.take_in_new_messages(conn, run, now)
 
     def _is_open_chat(self) -> bool:

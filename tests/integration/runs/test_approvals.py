@@ -138,6 +138,20 @@ async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
         assert await it.outcomes() == ["folded", "folded"]
 
 
+async def test_a_question_that_was_withdrawn_counts_as_never_asked(home: Path):
+    gates = [ToolGate(), ToolGate()]
+    asks = [calls(call("ask_human", {"question": "Which?"}, id=f"c{i}"), before=gate) for i, gate in enumerate(gates)]
+    again = calls(call("ask_human", {"question": "Which?"}, id="c2"))
+    async with worker_in_process(home, [*asks, again, "Blue then."]) as it:
+        run_id = (await it.accept("paint")).run_id
+        for gate in gates:
+            await gate.reached.wait()
+            await it.accept("soon, please")
+            gate.open.set()
+        assert (await it.settled(run_id)).status is RunStatus.WAITING
+        assert [body["text"] for body in await it.sent()] == ["Which?"]
+
+
 GROUP_KEY = "agent:main:telegram:group:-9"
 
 

@@ -194,6 +194,9 @@ def check_tools(journal: dict[str, list[Message]], executed: list[str]) -> None:
                 assert times >= 1 or str(message.content).startswith("[not done: you have made this very call")
 
 
+NOT_ASKED = "[not asked: a new message", "[not done: you have made this very call"
+
+
 def check_outbox(conn: Connection, journal: dict[str, list[Message]]) -> None:
     bodies: dict[str, list[str]] = defaultdict(list)
     for row in conn.execute(select(outbox).order_by(outbox.c.id)):
@@ -201,7 +204,7 @@ def check_outbox(conn: Connection, journal: dict[str, list[Message]]) -> None:
     for key, messages in journal.items():
         final = [m.content for m in messages if m.role is Role.ASSISTANT and not m.tool_calls]
         assert [text for text in bodies[key] if text.startswith("answer")] == final
-        asked = sum(m.tool_name == "ask_human" and not str(m.content).startswith("[not asked") for m in messages)
+        asked = sum(m.tool_name == "ask_human" and not str(m.content).startswith(NOT_ASKED) for m in messages)
         assert bodies[key].count("Which?") == asked
     assert not conn.execute(select(runs).where(runs.c.status.in_(["running", "error"]))).all()
 
