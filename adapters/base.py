@@ -62,7 +62,8 @@ class Adapter:
     """One platform. An adapter has `run`, `render` and `send`; of the rest it has what its platform can: what it leaves out does not happen
     in the chat. What else a platform may be able to do are the classes below, which are inherited in place of this one.
 
-    `render` is pure. `send` makes exactly one call, never retries, and raises only the DeliveryError family.
+    `render` is pure. `send` sends once: a second call only where the platform has refused the first, and so has taken nothing; uploads may come
+    before it. It never retries what may have arrived, and raises only the DeliveryError family.
     """
 
     platform: str  # the name of its section in the configuration

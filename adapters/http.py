@@ -1,5 +1,6 @@
-"""What adapters do alike with what a platform sends: read its JSON without trusting its shape, read files up to a limit, and tell what a call
-that failed means for a message, and how long to wait.
+"""What adapters do alike with what a platform sends: its JSON, files, and calls that failed.
+
+They read JSON without trusting its shape and files up to a limit, and tell what a failed call means for a message, and how long to wait.
 """
 
 import re

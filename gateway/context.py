@@ -1,5 +1,6 @@
-"""The class App: the one object that `app.py` fills and every room gets. It lies below all rooms, so it imports their types for type checking
-only. Beside it, the mark `every` of periodic work.
+"""The class App: the one object that `app.py` fills and every room gets.
+
+It lies below all rooms, so it imports their types for type checking only. Beside it, the mark `every` of periodic work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps transcripts and search index up to date with the journal, and removes what is out of date."""
+"""Deletes what is over (answers by id, notes about requests, sent messages, old files), and mirrors commits into transcripts and the search index."""
 
 import asyncio
 import time

@@ -1,5 +1,7 @@
-"""The events that API clients follow. Written in the transaction that they tell of; readers see no gap in their
-numbers."""
+"""The events that API clients follow.
+
+Written in the transaction that they tell of; readers see no gap in their numbers.
+"""
 
 from typing import Any
 

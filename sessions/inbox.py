@@ -1,5 +1,7 @@
-"""The inbox: everything that came in, and what became of it. The unique key of a row recognises repeated events;
-its commit comes before the platform's acknowledgement."""
+"""The inbox: everything that came in, and what became of it.
+
+The unique key of a row recognises repeated events; its commit comes before the platform's acknowledgement.
+"""
 
 import hashlib
 import secrets

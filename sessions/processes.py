@@ -1,5 +1,6 @@
-"""Rows of the processes that the agent has started: of those that run, and how the others ended. The processes themselves are kept by the
-gateway's process whose `owner` the row names.
+"""Rows of the processes that the agent has started: of those that run, and how the others ended.
+
+The processes themselves are kept by the gateway's process whose `owner` the row names.
 """
 
 from collections.abc import Collection, Sequence

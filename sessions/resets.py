@@ -1,5 +1,6 @@
-"""Resets: the rules in force, and the transactions that start the farewell of a session and end it. `sessions/policy.py` decides when a
-session is due, `gateway/scheduler/resets.py` ticks.
+"""Resets: the rules in force, and the transactions that start the farewell of a session and end it.
+
+`sessions/policy.py` decides when a session is due, `gateway/scheduler/resets.py` ticks.
 """
 
 from collections.abc import Iterator, Sequence

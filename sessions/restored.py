@@ -1,5 +1,7 @@
-"""Checks that the database knows the transcripts beside it. A database that was replaced, or has lost its log,
-does not."""
+"""Checks that the database knows the transcripts beside it.
+
+A database that was replaced, or has lost its log, does not.
+"""
 
 import json
 from pathlib import Path

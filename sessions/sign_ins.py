@@ -1,5 +1,7 @@
-"""Who is signed in to the page in the browser. A link is a secret that is given once and redeemed once, for a cookie; of both only hashes
-are stored, so whoever reads the database cannot sign in.
+"""Who is signed in to the page in the browser.
+
+A link is a secret that is given once and redeemed once, for a cookie; of both only hashes are stored, so whoever reads the database cannot sign
+in.
 """
 
 import hashlib

@@ -1,5 +1,6 @@
-"""What each day has cost: messages and tokens of each person and each key. `who` is a name of `people`, `<platform>:<id>`, or `key:<name>`;
-empty for what nobody in particular has asked for, such as jobs and notes.
+"""What each day has cost: messages and tokens of each person and each key.
+
+`who` is a name of `people`, `<platform>:<id>`, or `key:<name>`; empty for what nobody in particular has asked for, such as jobs and notes.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
-"""Writes the transcripts: one JSONL file for each session, `<session id>.jsonl`, with a line for each message; and `sessions.json`, the
-index of active sessions. The files are copies; the database decides.
+"""Writes the transcripts, one JSONL file for each session, and `sessions.json`, the index of active sessions.
+
+`<session id>.jsonl` has a line for each message. The files are copies; the database decides.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Shows what the agent does: growing answers (Slack's streams in threads, edits of a message everywhere else) and the status beside a chat
-(agent sessions where the workspace has them, the assistant's status elsewhere).
+"""Shows in Slack what the agent does: answers that grow, and the status beside a chat.
 
+Answers grow as Slack's streams in threads and as edits of a message everywhere else; the status is that of agent sessions where the workspace has
+them, else the assistant's.
 Who asked last in each place is remembered: Slack wants to know whom a stream is for, and who has waited long is mentioned.
 """
 

@@ -1,5 +1,6 @@
-"""Calls of Slack's Web API through its library, over one pool of connections; files up and down. Every failure becomes an error of the
-contract. No message of an error holds a token.
+"""Calls of Slack's Web API through its library, over one pool of connections; files up and down.
+
+Every failure becomes an error of the contract. No message of an error holds a token.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""Polls for updates and passes them on unparsed: the library's own loop drops a whole batch, and spins, when one of them cannot be parsed. The
-adapter parses each by itself (`adapter.py`).
+"""Polls for updates and passes them on unparsed: the library's own loop drops a whole batch, and spins, when one of them cannot be parsed.
+
+The adapter parses each by itself (`adapter.py`).
 """
 
 import time

@@ -1,5 +1,7 @@
-"""Parses Markdown once into neutral blocks. Plain text that means nothing in Markdown comes through as it is; nothing that a model writes
-is dropped."""
+"""Parses Markdown once into neutral blocks.
+
+Plain text that means nothing in Markdown comes through as it is; nothing that a model writes is dropped.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,6 @@
-"""WhatsApp through Meta's Cloud API, over plain HTTP. `receive` checks the signature of each webhook and takes its events; `run` only checks
-from time to time that the access token still works.
+"""WhatsApp through Meta's Cloud API, over plain HTTP.
+
+`receive` checks the signature of each webhook and takes its events; `run` only checks from time to time that the access token still works.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ class WhatsApp(ReceivesWebhooks):
     platform: str = Platform.WHATSAPP
     reports_success = True
     asks_before = True
+    # Meta's own limit for one person, one in six seconds with 45 in reserve, is not counted here: it refuses with 131056, see `client.py`.
     pace = Pace(per_second=80, dm=0.2, group=0.2, edit=1.0)
     typing_every = 20.0  # it stays for 25 s
 

@@ -1,5 +1,6 @@
-"""Turns what Meta posts into neutral messages, and describes contents other than text to the model in words. Pure. Nothing in it is
-believed to have the shape that it should have.
+"""Turns what Meta posts into neutral messages, and describes contents other than text to the model in words.
+
+Pure. Nothing in it is believed to have the shape that it should have.
 """
 
 import json

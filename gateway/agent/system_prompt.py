@@ -1,6 +1,6 @@
-"""Makes the system prompt: the part that tells the model about the gateway (platform, person, time, conduct), and the joining of all parts,
-cut to a budget at the end of a block, line or sentence.
+"""Makes the system prompt: what the model is told about the gateway (platform, person, time, conduct), joined with all other parts.
 
+It is cut to a budget, at the end of a block, line or sentence.
 The text about the gateway is in `prompts/gateway.md`. Lines about tools that the agent does not have are left out; the last block, about
 safety, is always sent. `prompt.py` builds the whole request, in which the system prompt is the first message.
 """

@@ -1,5 +1,6 @@
-"""The files of a team: what a tool needs is brought before it runs, and what it changed is stored before its result is. Only on PostgreSQL, and not
-where the homes are one folder.
+"""The files of a team: what a tool needs is brought before it runs, and what it changed is stored before its result is.
+
+Only on PostgreSQL, and not where the homes are one folder.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""Decides who may talk to the agent: denied by default, by stable ids only. Answers strangers: one code that is valid for an hour, or
-silence; nothing of what they say is kept.
+"""Decides who may talk to the agent: denied by default, by stable ids only.
+
+Answers strangers: one code that is valid for an hour, or silence; nothing of what they say is kept.
 """
 
 import re

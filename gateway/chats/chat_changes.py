@@ -1,5 +1,6 @@
-"""Handles events that are no message to the agent: ids that belong together, messages taken back or not delivered, chats that the bot has
-left. Tells the chat, where possible, and the owner about messages that will never arrive.
+"""Handles events that are no message to the agent: ids that belong together, messages taken back or not delivered, chats that the bot has left.
+
+Tells the chat, where possible, and the owner about messages that will never arrive.
 """
 
 from dataclasses import replace

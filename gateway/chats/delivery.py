@@ -1,6 +1,4 @@
-"""Sends the rows of the outbox, in order for each chat and within the platform's limits, until the platform has them or they are given
-up.
-"""
+"""Sends the rows of the outbox, in order for each chat and within the platform's limits, until the platform has them or they are given up."""
 
 import asyncio
 import contextlib

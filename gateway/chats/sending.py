@@ -1,5 +1,6 @@
-"""Sends one row of the outbox: renders it, then makes the call that its kind and the platform want. Keeps to the limits
-of platforms and chats.
+"""Sends one row of the outbox: renders it, then makes the call that its kind and the platform want.
+
+Keeps to the limits of platforms and chats.
 """
 
 import asyncio

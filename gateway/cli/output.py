@@ -1,5 +1,6 @@
-"""What commands print: commands as they can be copied; short texts without the control characters of what came from outside; every error as one
-sentence and an exit code; what is wrong with a configuration as a list.
+"""What commands of the shell print, and every error as one sentence and an exit code.
+
+Commands as they can be copied; short texts without the control characters of what came from outside; what is wrong with a configuration, as a list.
 """
 
 import errno

@@ -1,5 +1,6 @@
-"""All commands in chats, in the order of the help. Each acts inside one transaction and returns its reply; empty when its effect is reply
-enough.
+"""All commands in chats, in the order of the help.
+
+Each acts inside one transaction and returns its reply; empty when its effect is reply enough.
 """
 
 import difflib

@@ -1,5 +1,6 @@
-"""The sections of `config.yaml` that depend on no platform and no tool. Every room reads its own section as it is. The docstrings are the
-reference: the schema, the editor's hover and the documentation show them.
+"""The sections of `config.yaml` that depend on no platform and no tool.
+
+Every room reads its own section as it is. The docstrings are the reference: the schema, the editor's hover and the documentation show them.
 """
 
 from ipaddress import ip_address

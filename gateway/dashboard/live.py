@@ -1,5 +1,6 @@
-"""Keeps an open page up to date: one event stream for each tab that is looked at. Every connection begins with all fragments as they are,
-so a tab that was hidden, or a browser that was away, needs no event of before.
+"""Keeps an open page up to date: one event stream for each tab that is looked at.
+
+Every connection begins with all fragments as they are, so a tab that was hidden, or a browser that was away, needs no event of before.
 """
 
 import asyncio

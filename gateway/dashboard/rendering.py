@@ -1,5 +1,7 @@
-"""Turns what was read into HTML. Every text is escaped and loses its control characters; only an agent's answer becomes markup, by a
-Markdown parser that knows no HTML and no pictures.
+"""Turns what was read into HTML.
+
+Every text is escaped and loses its control characters; only an agent's answer becomes markup, by a Markdown parser that knows no HTML and no
+pictures.
 """
 
 from collections.abc import Mapping, Sequence

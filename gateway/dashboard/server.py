@@ -1,5 +1,6 @@
-"""What every request below /ui passes: the host, the signed-in person, the origin of a form. Bearer keys open nothing here, and the cookie
-opens nothing elsewhere.
+"""What every request below /ui passes: the host, the signed-in person, the origin of a form.
+
+Bearer keys open nothing here, and the cookie opens nothing elsewhere.
 """
 
 import hashlib

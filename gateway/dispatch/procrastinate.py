@@ -1,5 +1,6 @@
-"""Distributes runs over the processes on one PostgreSQL: a commit that makes work defers a job in its own transaction, and whoever has a place fetches
-it. The jobs are in `sessions/wakeups.py`.
+"""Distributes runs over the processes on one PostgreSQL.
+
+A commit that makes work defers a job in its own transaction, and whoever has a place fetches it. The jobs are in `sessions/wakeups.py`.
 
 A process that has places to spare works itself on what its commits bring: who waits for the answer is connected with it, so that neither the
 words nor the end of the run have to be told to another one. What it has no place for, or leaves lying, is everybody's.

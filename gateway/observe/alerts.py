@@ -1,5 +1,6 @@
-"""Checks the conditions of which the owner is told: a silent platform, late replies, undelivered messages, a failing model, unusual
-tokens, a refused configuration. Pure.
+"""Checks the conditions of which the owner is told. Pure.
+
+A silent platform, late replies, undelivered messages, a failing model, unusual tokens, a refused configuration.
 """
 
 from collections import deque

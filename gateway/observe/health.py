@@ -1,5 +1,6 @@
-"""How this daemon is: reports it into the database, where other terminals and machines read it; watches whether the database accepts
-writes; and measures the time in which the process stood still.
+"""Reports how this daemon is into the database, where other terminals and machines read it.
+
+Watches whether the database accepts writes, and measures the time in which the process stood still.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""The farewell: a hidden last run before a reset, in which the agent saves what matters. This file sets its prompt, tools and limits; its
-transactions are in `sessions/runs/farewells.py`.
+"""The farewell: a hidden last run before a reset, in which the agent saves what matters.
+
+This file sets its prompt, tools and limits; its transactions are in `sessions/runs/farewells.py`.
 """
 
 from collections.abc import Sequence

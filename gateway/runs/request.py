@@ -1,5 +1,7 @@
-"""Builds the requests of one run, from one consistent read of everything that its next step depends on; a smaller one after the endpoint
-refused one for its length. Files and pictures become parts of the messages."""
+"""Builds the requests of one run, from one consistent read of everything that its next step depends on.
+
+A smaller one follows when the endpoint has refused one for its length. Files and pictures become parts of the messages.
+"""
 
 import asyncio
 import binascii

@@ -1,5 +1,6 @@
-"""The tick of jobs: every second it reads the jobs that are due, decides for each whether its slot runs, is made up or missed, and fires it
-in the transaction of `sessions/jobs/firing.py`.
+"""The tick of jobs: decides for each job that is due whether its slot runs, is made up or missed.
+
+Every second it reads what is due, and fires it in the transaction of `sessions/jobs/firing.py`.
 """
 
 import asyncio

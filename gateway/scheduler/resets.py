@@ -1,5 +1,6 @@
-"""The tick of resets: every few seconds it reads the sessions that have become due and resets them. `sessions/policy.py` decides which are
-due, `sessions/resets.py` carries the reset out.
+"""The tick of resets: every few seconds it reads the sessions that have become due and resets them.
+
+`sessions/policy.py` decides which are due, `sessions/resets.py` carries the reset out.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
-"""What the processes on one PostgreSQL tell each other: which commits have touched what, and live events. It goes by NOTIFY, over a connection
-of its own and after the commit: within a transaction it would take a lock that lets only one at a time commit.
+"""What the processes on one PostgreSQL tell each other: which commits have touched what, and live events.
+
+It goes by NOTIFY, over a connection of its own and after the commit: within a transaction it would take a lock that lets only one at a time
+commit.
 
 A message may be lost. So every process also tells itself each two seconds to look (`Topic.LOOK`): a loss costs time and nothing else. Messages
 are numbered, so that whoever passes live events on knows that some are missing.

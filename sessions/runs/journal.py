@@ -1,4 +1,4 @@
-"""Helpers of the run transitions: the fence, unread messages, rows of tool calls, counters. Not for other packages."""
+"""What the transitions of runs share: the fence, which unread messages a run takes in, its open tool calls, and a call's state for whoever waits for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

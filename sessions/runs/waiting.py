@@ -1,5 +1,7 @@
-"""Parks runs that wait for a person, and takes the answers. Puts runs to sleep while their model is away. A run that is parked or sleeps is
-only a row: it has no task and no lease."""
+"""Parks runs that wait for a person, and takes the answers.
+
+Puts runs to sleep while their model is away. A run that is parked or sleeps is only a row: it has no task and no lease.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,6 +1,7 @@
-"""Tool calls that small models write otherwise than as an object of JSON: a tool's name and its arguments on one line, such as
-`session_search, "query": "tea"` or `memory save likes tea`, or an element, such as `<function name="files" arguments='{"action": "list"}'/>`.
+"""Reads tool calls that small models write otherwise than as an object of JSON.
 
+A tool's name and its arguments on one line, such as `session_search, "query": "tea"` or `memory save likes tea`, or an element, such as
+`<function name="files" arguments='{"action": "list"}'/>`.
 A name alone is none, and neither is a name before words that are no arguments: people talk of files, skills and memory, too.
 """
 

@@ -1,6 +1,6 @@
-"""Lets the model's work behind the conversations give way to people, where that makes their answers faster: a model on a machine of one's own
-often serves one request at a time, and an answer waits for a whole fold.
+"""Lets folds and other work of the model behind the conversations wait for answers, where answers would wait for them.
 
+A model on a machine of one's own often serves one request at a time, and an answer waits for a whole fold.
 A model that is near counts as one of these until it has shown otherwise, any other until it has shown that it is one. Where answers are as fast
 beside a fold as without one, nothing waits for anything. Each process knows of its own requests.
 """

@@ -1,5 +1,6 @@
-"""Files in the JSON of a request: base64, a data: URL, or an http address. Each long base64 text is taken out of the body before it is
-parsed: it is decoded into a file and replaced by a short token.
+"""Files in the JSON of a request: base64, a data: URL, or an http address.
+
+Each long base64 text is taken out of the body before it is parsed: it is decoded into a file and replaced by a short token.
 
 So no picture is in memory as a whole, and no step holds the GIL for longer than it takes to decode 64 kB.
 """

@@ -1,5 +1,7 @@
-"""Who may call. API keys: configured ones, or the one in the home; wrong keys are slowed down, right ones never. Host and Origin are
-checked, so that a web page in somebody's browser cannot use this API.
+"""Who may call over HTTP: keys and their scopes, Host and Origin; `identify` in `server.py` slows wrong keys down.
+
+API keys: configured ones, or the one in the home; right ones are never slowed down. Host and Origin are checked, so that a web page
+in somebody's browser cannot use this API.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
-"""One HTTP connection (requests that are not HTTP or never complete, data after an answer, idle times), and how many may be open: in all,
-without a key from one address, and with one key.
+"""One HTTP connection, and how many may be open: in all, without a key from one address, and with one key.
 
+Requests that are not HTTP or never complete, data after an answer, and idle connections end it.
 A caller without a key never keeps anybody out: where all connections are taken, the address that has most of them without a key
 loses its oldest. Those with a key leave a quarter free, in which `/healthz` and new callers come in.
 """

@@ -1,5 +1,6 @@
-"""The declaration `@endpoint` above the function of each endpoint. It says how a request is parsed and validated and who has access, and the
-OpenAPI description is made of it.
+"""The declaration `@endpoint` above the function of each endpoint.
+
+It says how a request is parsed and validated and who has access, and the OpenAPI description is made of it.
 """
 
 import re

@@ -1,5 +1,6 @@
-"""Recognises repeated requests: a caller that got no answer may send its request again, and nothing is done twice. The marks are stored in
-the inbox table (`sessions/inbox.py`).
+"""Recognises repeated requests: a caller that got no answer may send its request again, and nothing is done twice.
+
+The marks are stored in the inbox table (`sessions/inbox.py`).
 """
 
 import re

@@ -1,5 +1,6 @@
-"""Opens the HTTP server while a block lasts, and closes it in order. What every request passes before its endpoint: host check, key,
-scope, throttle; every error gets its format here.
+"""Opens the HTTP server while a block lasts, and closes it in order.
+
+What every request passes before its endpoint: host check, key, scope, throttle; every error gets its format here.
 """
 
 import asyncio

@@ -1,5 +1,7 @@
-"""The response that carries server-sent events, whatever they are (`Last-Event-ID`: `threads/runs.py`). It starts late, so that an
-early error has its own status; comments keep it alive."""
+"""The response that carries server-sent events, whatever they are (`Last-Event-ID`: `threads/runs.py`).
+
+It starts late, so that an early error has its own status; comments keep it alive.
+"""
 
 import json
 from collections.abc import Callable, Mapping

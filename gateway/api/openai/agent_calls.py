@@ -1,5 +1,7 @@
-"""Calls to the agent. On a session each is an inbox row with a run of its own, which continues without its caller. A call without a
-session is answered from what the caller sent, and nothing is stored.
+"""Calls to the agent.
+
+On a session each is an inbox row with a run of its own, which continues without its caller. A call without a session is answered from what the
+caller sent, and nothing is stored.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""What the doctor finds (one line what it is, one line what to do), and its checks of the home (who may read it, the database, the disk, the
-last backup) and of the machine (the port, the service, what is installed).
+"""What the doctor finds, one line what it is and one line what to do, and its checks of the home and of the machine.
+
+The home: who may read it, the database, the disk, the last backup. The machine: the port, the service, what is installed.
 """
 
 import getpass

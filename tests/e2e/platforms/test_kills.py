@@ -1,5 +1,4 @@
-"""Processes killed at any moment, forty times on each platform, with a ledger: every message answered, once or, where nobody can know,
-twice."""
+"""Processes killed at any moment, forty times on each platform, with a ledger: every message answered, once or, where nobody can know, twice."""
 
 import asyncio
 import random

@@ -1,5 +1,4 @@
-"""The units under a real systemd, booted in namespaces of its own: readiness, restart, watchdog, credentials, backup,
-commands of the agent."""
+"""The units under a real systemd, booted in namespaces of its own: readiness, restart, watchdog, credentials, backup, commands of the agent."""
 
 import os
 import shutil

@@ -1,5 +1,4 @@
-"""What a model with a small window is sent, through the whole worker: no message falls between the recent turns and the notes, and the
-room is used."""
+"""What a model with a small window is sent, through the whole worker: no message falls between the recent turns and the notes, and the room is used."""
 
 from pathlib import Path
 

@@ -1,5 +1,7 @@
-"""Memory through the whole worker, from a message to the request that the model gets. What folds find is scripted: these tests show that
-the plumbing holds, not that a model judges well."""
+"""Memory through the whole worker, from a message to the request that the model gets.
+
+What folds find is scripted: these tests show that the plumbing holds, not that a model judges well.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
