@@ -80,12 +80,12 @@ class IntakeOutcome(StrEnum):
     STRANGER = "stranger"  # its sender may be paired
     CHAT_CHANGED = "chat_changed"  # it says something of the chat: an id, a message taken back, that we joined
     TAKEN = "taken"  # a message, a command, a tap, an edit
-    JOINED = "joined"  # a message for a run that was at work already
+    JOINED = "joined"  # a run is at work: the message joins it, or waits for its end when it is from another thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeResult:
-    """`run_id`: the run that the message joined. `told`: what whoever tapped a button is told, alone."""
+    """`run_id`: the run at work that the message joins or waits for. `told`: what whoever tapped a button is told, alone."""
 
     outcome: IntakeOutcome
     run_id: str | None = None
