@@ -130,6 +130,7 @@ class ModelEndpoint:
     def __init__(self, settings: ModelSettings) -> None:
         self._settings = settings
         self._client: openai.AsyncOpenAI | None = None
+        self._was_answered = False  # the last call of a near endpoint, whose connection may be used again
 
     async def client(self) -> "openai.AsyncOpenAI":
         if self._client is None:
@@ -139,18 +140,23 @@ class ModelEndpoint:
         return self._client
 
     async def post(self, path: str, **options: Any) -> Any:
-        """Posts as the client does; a second time at once where the server had closed the connection of the last call, as llama.cpp does, and has read
-        nothing of this one."""
+        """Posts as the client does; a second time at once where the server had closed the connection of the last call, as llama.cpp does: it has read
+        nothing of this one, or is near and says nothing to the first call after one that it has answered."""
         client = await self.client()
         import openai
+        from aiohttp import ServerDisconnectedError
 
+        was_answered, self._was_answered = self._was_answered, False
         try:
-            return await client.post(path, cast_to=object, **options)
+            found = await client.post(path, cast_to=object, **options)
         except openai.APIConnectionError as error:
             first = _first_cause(error)
-            if not isinstance(first, ConnectionResetError) or first.errno is not None:
+            is_unread = isinstance(first, ConnectionResetError) and first.errno is None
+            if not is_unread and not (was_answered and isinstance(first, ServerDisconnectedError)):
                 raise
-            return await client.post(path, cast_to=object, **options)
+            found = await client.post(path, cast_to=object, **options)
+        self._was_answered = self._settings.is_near
+        return found
 
     async def aclose(self) -> None:
         if self._client is not None:

@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 120.0
 """The longest time that a fold waits for a moment in which nobody is answered; then it is done all the same, and not given up."""
 PAUSE, LONGEST_PAUSE_SECONDS = 3.0, 15.0
 """A fold begins when nobody has been answered for so many times as long as a first word usually takes: people write the next message."""
-FIRST_STEP, LEAST_STEP, STEP_SECONDS = 128, 96, 1.0
+FIRST_STEP, LEAST_STEP, STEP_SECONDS = 128, 96, 0.4
 """llama.cpp does not stop within the prompt that it reads, and keeps what it has read. So a model that is near reads a fold's prompt in steps, the
 first of so many characters, each as long as it reads in so many seconds: an answer waits for one step at most."""
 

@@ -14,7 +14,7 @@ from gateway.agent.models.stream_reader import MOST_CALLS, is_written
 from gateway.agent.tools import BUILT
 from gateway.agent.tools.registry import Toolbox
 from gateway.texts import say
-from tests.fakes.model_replies import Reply, as_json, call, calls
+from tests.fakes.model_replies import Reply, as_json, call, calls, drop
 from tests.fakes.model_server import ModelServer
 from tests.unit.gateway.agent.model_in_process import CLOCK, FILES, HELLO, model_in_process
 
@@ -362,6 +362,14 @@ async def test_a_server_that_closes_the_connection_after_each_answer_is_asked_ag
         for _ in range(20):
             assert (await talk.ask()).text == "ok"
         assert (talk.server.count, talk.time.slept) == (20, [])
+
+
+async def test_a_near_server_that_drops_one_call_after_an_answer_is_asked_again_at_once():
+    async with model_in_process(["ok", drop(), "back", drop(), drop(), "back again"]) as talk:
+        assert [(await talk.ask()).text for _ in range(2)] == ["ok", "back"]
+        assert (talk.server.count, talk.time.slept) == (3, [])
+        assert (await talk.ask()).text == "back again"
+        assert (talk.server.count, talk.time.slept) == (6, [0.5]), "only once at once"
 
 
 async def test_many_questions_at_once():
