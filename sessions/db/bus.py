@@ -33,8 +33,8 @@ TOGETHER_SECONDS = 0.005
 LIVE_SECONDS = 0.1
 """The same for live events, unless a touch takes them along: it tells of a commit after them."""
 PACE_SECONDS, LONGEST_PACE_SECONDS = 0.05, 0.15
-"""The least time between two messages for each other process, and at most: each wakes all of them, and with many processes those wakes would cost more
-than the work."""
+"""The least time between two messages is the first value for each other process, and the second at most. A message wakes all processes: with many of
+them that would cost more than the work."""
 MOST_BYTES = 7_900
 """PostgreSQL takes 8,000 for a message."""
 MOST_WAITING = 20_000

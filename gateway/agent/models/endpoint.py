@@ -140,8 +140,8 @@ class ModelEndpoint:
         return self._client
 
     async def post(self, path: str, **options: Any) -> Any:
-        """Posts as the client does; a second time at once where the server had closed the connection of the last call, as llama.cpp does: it has read
-        nothing of this one, or is near and says nothing to the first call after one that it has answered."""
+        """Posts as the client does, and once more at once when the server had closed the connection after the last call, as llama.cpp does. That is
+        certain when nothing could be written, and assumed of a near endpoint that has answered the last call and drops this one."""
         client = await self.client()
         import openai
         from aiohttp import ServerDisconnectedError

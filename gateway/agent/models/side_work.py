@@ -25,8 +25,8 @@ PATIENCE_SECONDS = 120.0
 PAUSE, LONGEST_PAUSE_SECONDS = 3.0, 15.0
 """A fold begins when nobody has been answered for so many times as long as a first word usually takes: people write the next message."""
 FIRST_STEP, LEAST_STEP, STEP_SECONDS = 128, 96, 0.4
-"""llama.cpp does not stop within the prompt that it reads, and keeps what it has read. So a model that is near reads a fold's prompt in steps, the
-first of so many characters, each as long as it reads in so many seconds: an answer waits for one step at most."""
+"""llama.cpp cannot be stopped while it reads a prompt, and keeps what it has read. So a near model gets a fold's prompt in steps, and an answer waits
+for one step at most. Characters of the first step, of the shortest one, and the seconds that a step is to take."""
 
 
 class SideWork:
@@ -114,8 +114,8 @@ class SideWork:
             task.cancel()
 
     async def aside(self, model: Model, request: ModelRequest) -> Answer:
-        """Asks for something that nobody waits for, with a system message and one of a user at its start. Where it would slow answers, it waits until nobody has been answered for a while, for
-        PATIENCE_SECONDS at most, and begins anew when somebody writes."""
+        """Asks for something that nobody waits for. Where that would slow answers, it waits until nobody has been answered for a while, for
+        PATIENCE_SECONDS at most, and begins anew when somebody writes. The request begins with a system message and a user's."""
         self._meet(model)
         end, gave_way = self._clock() + PATIENCE_SECONDS, False
         while True:
