@@ -55,8 +55,8 @@ _ADMITS = re.compile(
 
 
 def not_done(asked: str, answer: str) -> str:
-    """Returns what to add to an answer that came without a tool call: that no reminder was set, no note removed, nothing searched, although `asked` asks for it. Small
-    models claim to have done it. Empty when the answer admits it, or asks back."""
+    """Returns the line below an answer that came without a tool call: that no reminder was set, no note removed, or nothing searched, when `asked`
+    wants that. Small models claim to have done it. Empty when the answer admits it, or asks back."""
     if not answer.strip() or answer.rstrip().endswith("?") or _ADMITS.search(answer):
         return ""
     return "".join(f"\n\n{say(line)}" for line, asks in _ASKED.items() if asks.search(asked))
